@@ -1,0 +1,28 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Both set up .venv/ themselves.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint setup clean
+
+demo: .venv/.ready
+	$(BIN)/tdvae run oscillator --preset demo --run-dir runs/demo --fresh
+
+test: .venv/.ready lint
+	$(BIN)/python -m pytest
+
+lint: .venv/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+setup: .venv/.ready
+
+# The stamp is written last: an interrupted set-up is done again.
+.venv/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

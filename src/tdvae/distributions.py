@@ -1,0 +1,102 @@
+"""Small distribution objects: sample, log_prob, kl, mean. Batch dimensions lead, event dimensions are summed over."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+class Distribution(Protocol):
+    """What a decoder returns."""
+
+    @property
+    def mean(self) -> Tensor: ...
+
+    def sample(self) -> Tensor: ...
+
+    def log_prob(self, x: Tensor) -> Tensor: ...
+
+
+def _sum_event(value: Tensor, event_ndim: int) -> Tensor:
+    return value.flatten(-event_ndim).sum(-1) if event_ndim else value
+
+
+@dataclass(frozen=True)
+class DiagonalNormal:
+    """N(mean, diag(exp(log_sigma)²)) over the last ``event_ndim`` dimensions."""
+
+    mean: Tensor
+    log_sigma: Tensor
+    event_ndim: int = 1
+
+    @property
+    def sigma(self) -> Tensor:
+        return self.log_sigma.exp()
+
+    def sample(self) -> Tensor:
+        """Reparametrised: gradients flow through the sample."""
+        return self.mean + self.sigma * torch.randn_like(self.mean)
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        standardised = (x - self.mean) * torch.exp(-self.log_sigma)
+        return _sum_event(-0.5 * (standardised.square() + LOG_2PI) - self.log_sigma, self.event_ndim)
+
+    def kl(self, other: DiagonalNormal) -> Tensor:
+        """KL(self ‖ other) in closed form."""
+        shift = (self.mean - other.mean) * torch.exp(-other.log_sigma)
+        log_ratio = self.log_sigma - other.log_sigma
+        return _sum_event(0.5 * (torch.exp(2 * log_ratio) + shift.square() - 1) - log_ratio, self.event_ndim)
+
+    def cdf(self, x: Tensor) -> Tensor:
+        """Per dimension, not summed: the probability that this coordinate is at most ``x``."""
+        return torch.special.ndtr((x - self.mean) * torch.exp(-self.log_sigma))
+
+
+@dataclass(frozen=True)
+class Bernoulli:
+    """Independent bits given their logits; stable for any logit, since log(1 - p) is never formed."""
+
+    logits: Tensor
+    event_ndim: int = 1
+
+    @property
+    def mean(self) -> Tensor:
+        return torch.sigmoid(self.logits)
+
+    def sample(self) -> Tensor:
+        return torch.bernoulli(self.mean)
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Also defined for grey values in [0, 1]: the expected log-likelihood of bits drawn with that mean."""
+        x = x.to(self.logits.dtype).expand_as(self.logits)
+        value = -F.binary_cross_entropy_with_logits(self.logits, x, reduction="none")
+        return _sum_event(value, self.event_ndim)
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """Independent cells, each one of ``C`` classes: logits (..., *event, C), values integer (..., *event)."""
+
+    logits: Tensor
+    event_ndim: int = 1
+
+    @property
+    def mean(self) -> Tensor:
+        """Class probabilities, (..., *event, C)."""
+        return torch.softmax(self.logits, dim=-1)
+
+    def sample(self) -> Tensor:
+        flat = self.mean.reshape(-1, self.logits.shape[-1])
+        return torch.multinomial(flat, 1).reshape(self.logits.shape[:-1])
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        x = x.long().expand(self.logits.shape[:-1])
+        value = torch.log_softmax(self.logits, dim=-1).gather(-1, x[..., None])[..., 0]
+        return _sum_event(value, self.event_ndim)

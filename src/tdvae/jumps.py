@@ -1,0 +1,180 @@
+"""Distributions over the time points (t1, t2) that the TD-VAE loss relates.
+
+Every pair is drawn for its own sequence. First the jump δt, then t1 uniformly from all times that leave room for it
+(0 … length - δt, where 0 is the moment before the first observation): so δt keeps exactly its stated law, and nothing is
+clipped at the end of the sequence.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from tdvae.errors import InputError
+from tdvae.types import Pairs
+
+
+def _uniform_integers(high: Tensor, generator: Generator) -> Tensor:
+    """Uniform integers in [0, high], elementwise. Double precision: the largest real length leaves no visible bias."""
+    uniform = torch.rand(high.shape, generator=generator, dtype=torch.float64)
+    return (uniform * (high + 1)).long().minimum(high)
+
+
+class Jumps(ABC):
+    """A law of δt, and by it of pairs. ``progress`` in [0, 1] is the share of training that is done."""
+
+    @property
+    @abstractmethod
+    def longest(self) -> int:
+        """The largest number of steps that one draw can span."""
+
+    @abstractmethod
+    def draw(self, shape: tuple[int, ...], generator: Generator, progress: float = 1.0) -> Tensor:
+        """Jump lengths δt."""
+
+    @abstractmethod
+    def limited(self, limit: int) -> Jumps:
+        """The same law with every range cut off at ``limit``: how a curriculum begins."""
+
+    def sample(self, lengths: Tensor, k: int, generator: Generator, progress: float = 1.0) -> Pairs:
+        """K pairs for each sequence, (N, K)."""
+        self._check_room(lengths)
+        dt = self.draw((len(lengths), k), generator, progress)
+        t1 = _uniform_integers(lengths.cpu()[:, None] - dt, generator)
+        return Pairs(t1, t1 + dt)
+
+    def _check_room(self, lengths: Tensor) -> None:
+        if len(lengths) == 0 or int(lengths.min()) < self.longest:
+            shortest = int(lengths.min()) if len(lengths) else 0
+            raise InputError(
+                f"sequences: the shortest has {shortest} steps, but the longest jump spans {self.longest}; "
+                "use shorter jumps or leave short sequences out"
+            )
+
+
+@dataclass(frozen=True)
+class Uniform(Jumps):
+    """δt uniform on [low, high]."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.low <= self.high:
+            raise InputError(f"jumps: expected 1 <= low <= high, got low={self.low}, high={self.high}")
+
+    @property
+    def longest(self) -> int:
+        return self.high
+
+    def draw(self, shape: tuple[int, ...], generator: Generator, progress: float = 1.0) -> Tensor:
+        return torch.randint(self.low, self.high + 1, shape, generator=generator)
+
+    def limited(self, limit: int) -> Uniform:
+        return Uniform(self.low, max(self.low, min(self.high, limit)))
+
+
+def Consecutive() -> Uniform:
+    """δt = 1: sequential TD-VAE, Eq. 5."""
+    return Uniform(1, 1)
+
+
+@dataclass(frozen=True)
+class Mixture(Jumps):
+    """δt from one of several laws, chosen by weight for each pair."""
+
+    parts: tuple[Jumps, ...]
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.parts) != len(self.weights) or not self.parts:
+            raise InputError(
+                f"weights: expected one for each of the {len(self.parts)} parts, got {len(self.weights)}"
+            )
+        if min(self.weights) < 0 or abs(sum(self.weights) - 1) > 1e-9:
+            raise InputError(f"weights: expected shares that add up to 1, got {self.weights}")
+
+    @property
+    def longest(self) -> int:
+        return max(part.longest for part in self.parts)
+
+    def draw(self, shape: tuple[int, ...], generator: Generator, progress: float = 1.0) -> Tensor:
+        edges = torch.tensor(self.weights, dtype=torch.float64).cumsum(0)[:-1]
+        choice = torch.bucketize(torch.rand(shape, generator=generator, dtype=torch.float64), edges, right=True)
+        draws = torch.stack([part.draw(shape, generator, progress) for part in self.parts])
+        return draws.gather(0, choice[None])[0]
+
+    def limited(self, limit: int) -> Mixture:
+        return Mixture(tuple(part.limited(limit) for part in self.parts), self.weights)
+
+
+def paper_mixture() -> Mixture:
+    """The oscillator's law (section "Noisy harmonic oscillator"): 0.8 × [1, 10] + 0.2 × [1, 120]."""
+    return Mixture((Uniform(1, 10), Uniform(1, 120)), (0.8, 0.2))
+
+
+@dataclass(frozen=True)
+class Widening(Jumps):
+    """A curriculum: the upper limit of δt doubles from ``start`` at even intervals, until after ``until`` of the training
+    the law is ``final``. Short jumps teach what long ones need: velocity first, then frequency."""
+
+    final: Jumps
+    start: int = 2
+    until: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.start < 1 or not 0 < self.until <= 1:
+            raise InputError(
+                f"curriculum: expected start >= 1 and 0 < until <= 1, got start={self.start}, until={self.until}"
+            )
+
+    @property
+    def longest(self) -> int:
+        return self.final.longest
+
+    def draw(self, shape: tuple[int, ...], generator: Generator, progress: float = 1.0) -> Tensor:
+        return self._current(progress).draw(shape, generator, progress)
+
+    def limited(self, limit: int) -> Widening:
+        return Widening(self.final.limited(limit), self.start, self.until)
+
+    def _current(self, progress: float) -> Jumps:
+        doublings = 0
+        while self.start << doublings < self.longest:
+            doublings += 1
+        stage = int(progress / self.until * doublings)
+        return self.final if stage >= doublings else self.final.limited(self.start << stage)
+
+
+@dataclass(frozen=True)
+class Subsequences(Jumps):
+    """App. A: n time points, each a jump of law ``steps`` after the one before; the start is uniform over all that fit.
+
+    The pairs are (N, K, n - 1), consecutive points of each subsequence, for `subsequence_loss`.
+    """
+
+    points: int
+    steps: Jumps
+
+    def __post_init__(self) -> None:
+        if self.points < 2:
+            raise InputError(f"points: a subsequence needs at least 2, got {self.points}")
+
+    @property
+    def longest(self) -> int:
+        return (self.points - 1) * self.steps.longest
+
+    def draw(self, shape: tuple[int, ...], generator: Generator, progress: float = 1.0) -> Tensor:
+        return self.steps.draw((*shape, self.points - 1), generator, progress)
+
+    def limited(self, limit: int) -> Subsequences:
+        return Subsequences(self.points, self.steps.limited(limit))
+
+    def sample(self, lengths: Tensor, k: int, generator: Generator, progress: float = 1.0) -> Pairs:
+        self._check_room(lengths)
+        ends = self.draw((len(lengths), k), generator, progress).cumsum(-1)
+        start = _uniform_integers(lengths.cpu()[:, None] - ends[..., -1], generator)[..., None]
+        return Pairs(torch.cat([start, start + ends[..., :-1]], dim=-1), start + ends)

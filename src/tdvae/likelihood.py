@@ -1,0 +1,63 @@
+"""Log-likelihoods: forecast densities, and importance-sampled tightenings of the loss."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tdvae.distributions import DiagonalNormal, Distribution
+from tdvae.errors import InputError
+from tdvae.models.base import Model
+from tdvae.objectives import TDVAEParts, pair_terms
+from tdvae.types import Belief, Pairs, Sequences
+
+
+def log_mean_exp(values: Tensor, dim: int = 0) -> Tensor:
+    return torch.logsumexp(values, dim) - math.log(values.shape[dim])
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The predictive density of x_{t+δt} given x_≤t: an equal mixture of the sampled states' predictions (S, N, …)."""
+
+    components: Distribution
+
+    @property
+    def mean(self) -> Tensor:
+        return self.components.mean.mean(0)
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        return log_mean_exp(self.components.log_prob(x))
+
+    def cdf(self, x: Tensor) -> Tensor:
+        """Per dimension; for continuous observations."""
+        if not isinstance(self.components, DiagonalNormal):
+            raise InputError(f"cdf: needs continuous observations, got {type(self.components).__name__}")
+        return self.components.cdf(x).mean(0)
+
+    def quantile(self, p: float) -> Tensor:
+        """Per dimension, by bisection between the extreme components' quantiles."""
+        assert isinstance(self.components, DiagonalNormal)
+        ends = self.components.mean + self.components.sigma * torch.special.ndtri(torch.tensor(p))
+        low, high = ends.amin(0), ends.amax(0)
+        for _ in range(40):
+            middle = (low + high) / 2
+            below = self.cdf(middle) < p
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return (low + high) / 2
+
+
+@torch.no_grad()
+def forecast(model: Model, belief: Belief, dt: int, samples: int = 200, a: Tensor | None = None) -> Forecast:
+    r"""Monte Carlo for :math:`\int p_B(z_t | b_t)\, p_T(z_{t+\delta t} | z_t)\, p_D(x_{t+\delta t} | z_{t+\delta t})`."""
+    return Forecast(model.predict(model.sample_state(belief, samples), dt, a))
+
+
+@torch.no_grad()
+def importance_log_prob(model: TDVAEParts, sequences: Sequences, pairs: Pairs, samples: int) -> Tensor:
+    """log p(x_t2 | x_≤t1) by importance sampling with (p_B(z_t2 | b_t2), q_S) as proposal; of the pairs' shape."""
+    draws = [-pair_terms(model, sequences, pairs, kl="sampled").total for _ in range(samples)]
+    return log_mean_exp(torch.stack(draws))

@@ -1,0 +1,211 @@
+"""TD-VAE: a belief network, three ladders and a decoder. Sequential, jumpy and hierarchical are arguments, not classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tdvae.distributions import DiagonalNormal, Distribution
+from tdvae.errors import InputError
+from tdvae.models.base import Beliefs, Model
+from tdvae.models.decoders import Decoder
+from tdvae.nn.dense import JumpEmbedding, MapFactory, ObservationEncoder
+from tdvae.nn.drift import Drift
+from tdvae.nn.ladder import DenseHeads, Ladder, product
+from tdvae.nn.recurrent import ActionSummary, BeliefNetwork
+from tdvae.types import Belief, Latent, Sequences
+
+CHANGE_GAIN = 0.05  # a change from the drifted state starts near zero
+MESSAGE_WIDTH = 1.0  # added to log σ of the smoothing message: it starts by saying little
+
+
+class BeliefLadder(Ladder):
+    """p_B(z | b): z^L from D(b), then z^l from D(b, z^{l+1}, …)."""
+
+    def __init__(self, code: int, sizes: Sequence[int], make_map: MapFactory) -> None:
+        super().__init__()
+        self.depth = len(sizes)
+        self.heads = DenseHeads(code, sizes, make_map)
+
+    def context(self, b: Tensor) -> Tensor:
+        return b
+
+    def layer(self, index: int, context: Tensor, above: Sequence[Tensor]) -> DiagonalNormal:
+        normal: DiagonalNormal = self.heads(index, context, above)
+        return normal
+
+
+class _Moved(NamedTuple):
+    features: Tensor
+    around: Latent | None
+
+
+class TransitionLadder(Ladder):
+    """p_T(z_t2 | z_t1, δt, actions): D(z_t1, z_t2's upper layers, δt), around where z_t1 drifts to."""
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        make_map: MapFactory,
+        dt: JumpEmbedding,
+        drift: Drift | None,
+        summary: ActionSummary | None,
+    ) -> None:
+        super().__init__()
+        self.depth = len(sizes)
+        self.dt, self.drift, self.summary = dt, drift, summary
+        context = sum(sizes) * (2 if drift else 1) + dt.size + (summary.size if summary else 0)
+        self.heads = DenseHeads(context, sizes, make_map, gain=CHANGE_GAIN if drift else 1.0)
+
+    def context(self, z1: Latent, dt: Tensor, actions: Tensor | None = None) -> _Moved:
+        features = [z1.flat, self.dt(dt)]
+        around = None
+        if self.drift is not None:
+            around = self.drift(z1, dt)
+            features.append(around.flat)
+        if self.summary is not None:
+            features.append(self.summary(actions, dt))
+        return _Moved(torch.cat(features, dim=-1), around)
+
+    def layer(self, index: int, context: _Moved, above: Sequence[Tensor]) -> DiagonalNormal:
+        normal: DiagonalNormal = self.heads(index, context.features, above, context.around)
+        return normal
+
+
+class _Smoothed(NamedTuple):
+    features: Tensor
+    around: Latent | None
+    b1: Tensor
+
+
+class SmoothingLadder(Ladder):
+    """q_S(z_t1 | z_t2, b_t1, b_t2, δt).
+
+    With a ``prior`` (p_B's layers), layer l is the product of p_B(z^l_t1 | b_t1, upper layers) and a learned normal, the
+    message from t2 about t1: what was believed is corrected, not inferred anew. Without one, it is a D map (App. D).
+    """
+
+    def __init__(
+        self,
+        code: int,
+        sizes: Sequence[int],
+        make_map: MapFactory,
+        dt: JumpEmbedding,
+        sees_b2: bool,
+        drift: Drift | None,
+        prior: BeliefLadder | None,
+    ) -> None:
+        super().__init__()
+        self.depth = len(sizes)
+        self.dt, self.sees_b2 = dt, sees_b2
+        # Bound methods, not submodules: p_B and the drift are owned, saved and counted elsewhere.
+        self._back: Callable[..., Latent] | None = drift.back if drift else None
+        self._prior: Callable[..., DiagonalNormal] | None = prior.layer if prior else None
+        context = code * (2 if sees_b2 else 1) + sum(sizes) * (2 if drift else 1) + dt.size
+        self.heads = DenseHeads(context, sizes, make_map, gain=CHANGE_GAIN if drift else 1.0)
+
+    def context(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor) -> _Smoothed:
+        features = [b1, *([b2] if self.sees_b2 else []), z2.flat, self.dt(dt)]
+        around = None
+        if self._back is not None:
+            around = self._back(z2, dt)
+            features.append(around.flat)
+        return _Smoothed(torch.cat(features, dim=-1), around, b1)
+
+    def layer(self, index: int, context: _Smoothed, above: Sequence[Tensor]) -> DiagonalNormal:
+        message: DiagonalNormal = self.heads(index, context.features, above, context.around)
+        if self._prior is None:
+            return message
+        message = DiagonalNormal(message.mean, message.log_sigma + MESSAGE_WIDTH)
+        return product(self._prior(index, context.b1, above), message)
+
+
+class TDVAE(Model):
+    """The model of Eq. 6, from its parts. `tdvae.models.build` makes one from a config."""
+
+    def __init__(
+        self,
+        config: Any,
+        encoder: ObservationEncoder,
+        belief: BeliefNetwork,
+        read: nn.Module,
+        p_B: BeliefLadder,
+        q_S: SmoothingLadder,
+        p_T: TransitionLadder,
+        p_D: Decoder,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder, self.belief, self.read = encoder, belief, read
+        self.p_B, self.q_S, self.p_T, self.p_D = p_B, q_S, p_T, p_D
+
+    def initial(self, batch: int) -> Belief:
+        return self.belief.initial(batch)
+
+    def update(self, belief: Belief, x: Tensor, a: Tensor | None = None, r: Tensor | None = None) -> Belief:
+        self._check_event(x, lead=1)
+        inputs = self._inputs(x[:, None], None if a is None else a[:, None], None if r is None else r[:, None])
+        return self.belief.scan(belief, inputs)[1]
+
+    def filter(self, sequences: Sequences) -> Beliefs:
+        self._check_event(sequences.x, lead=2)
+        first = self.belief.initial(len(sequences))
+        inputs = self._inputs(sequences.x, sequences.actions, sequences.rewards)
+        codes, _ = self.belief.scan(first, inputs)
+        return Beliefs(torch.cat([first.code[:, None], codes], dim=1), self.read)
+
+    def sample_state(self, belief: Belief, n: int) -> Latent:
+        b = self.read(belief.code)
+        return self.p_B.sample(b.expand(n, *b.shape))[0]
+
+    def transition(self, z: Latent, dt: int | Tensor, a: Tensor | None = None) -> Latent:
+        return self.p_T.sample(*self._jump(z, dt, a))[0]
+
+    def decode(self, z: Latent) -> Distribution:
+        decoded: Distribution = self.p_D(z)
+        return decoded
+
+    def predict(self, z: Latent, dt: int | Tensor, a: Tensor | None = None) -> Distribution:
+        return self.p_D.predictive(*self.p_T.sample(*self._jump(z, dt, a)))
+
+    def _jump(self, z: Latent, dt: int | Tensor, a: Tensor | None) -> tuple[Latent, Tensor, Tensor | None]:
+        """p_T's arguments from what a user gives: δt and the actions broadcast to z's leading shape."""
+        lead = z.layers[0].shape[:-1]
+        dt = torch.as_tensor(dt, device=z.layers[0].device).expand(lead)
+        if bool((dt < 1).any()):
+            raise InputError(f"dt: expected jumps of at least 1 step, got {int(dt.min())}")
+        check_given("actions of the jump", a, self.p_T.summary is not None)
+        if a is not None:
+            if a.shape[-2] < int(dt.max()):
+                raise InputError(f"a: expected one action for each of the {int(dt.max())} steps, got {a.shape[-2]}")
+            a = a.expand(*lead, *a.shape[-2:])
+        return z, dt, a
+
+    def _inputs(self, x: Tensor, a: Tensor | None, r: Tensor | None) -> Tensor:
+        """What the belief network reads at each step: x_t, the action before it and the reward with it."""
+        check_given("actions", a, self.config.actions > 0)
+        check_given("rewards", r, self.config.rewards)
+        parts = [self.encoder(x)]
+        if a is not None:
+            if a.shape[-1] != self.config.actions:
+                raise InputError(f"actions: expected size {self.config.actions}, got {a.shape[-1]}")
+            parts.append(a.to(parts[0].dtype))
+        if r is not None:
+            parts.append(r[..., None].to(parts[0].dtype))
+        return torch.cat(parts, dim=-1)
+
+    def _check_event(self, x: Tensor, lead: int) -> None:
+        expected = tuple(self.config.event_shape)
+        if x.ndim != lead + len(expected) or tuple(x.shape[lead:]) != expected:
+            raise InputError(f"x: this model expects observations of shape {expected}, got {tuple(x.shape)[lead:]}")
+
+
+def check_given(name: str, value: Tensor | None, expected: bool) -> None:
+    """A model with actions must get them; one without must not, since it would silently ignore them."""
+    if expected and value is None:
+        raise InputError(f"{name}: this model was built with them, but none came")
+    if not expected and value is not None:
+        raise InputError(f"{name}: they came, but this model was built without them; leave them out or rebuild")

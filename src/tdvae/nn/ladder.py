@@ -1,0 +1,104 @@
+"""The ladder: an L-layer conditional distribution of a state, sampled from the top layer down (App. C and D).
+
+p_B, q_S and p_T are all ladders; they differ only in what they condition on. A filling says what its context is and what
+one layer's distribution is; drawing and scoring are written once, here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tdvae.distributions import DiagonalNormal
+from tdvae.nn.dense import MapFactory
+from tdvae.types import Latent
+
+# Soft bounds of log σ: a part of the state that never changes would drive the transition's σ to 0 without them.
+LOG_SIGMA_MIN, LOG_SIGMA_MAX = -6.0, 2.0
+
+
+@dataclass(frozen=True)
+class LadderDistribution:
+    """One normal per layer, each given the layers above it as they were drawn; ``layers[0]`` is z^1's."""
+
+    layers: tuple[DiagonalNormal, ...]
+
+    def log_prob(self, z: Latent) -> Tensor:
+        """The joint log density: of that z whose upper layers these normals were conditioned on."""
+        return sum_layers([normal.log_prob(v) for normal, v in zip(self.layers, z.layers, strict=True)])
+
+    def kl(self, other: LadderDistribution) -> Tensor:
+        """Closed form, layer by layer given the same upper layers: L^1_{t1} + L^2_{t1} of App. D."""
+        return sum_layers([q.kl(p) for q, p in zip(self.layers, other.layers, strict=True)])
+
+
+def sum_layers(values: list[Tensor]) -> Tensor:
+    return torch.stack(values).sum(0)
+
+
+class Ladder(nn.Module, ABC):
+    """A conditional distribution of a state. Fillings define ``context`` and ``layer``, and nothing else."""
+
+    depth: int
+
+    @abstractmethod
+    def context(self, *given: Any) -> Any:
+        """What all layers share, computed once from the conditional's arguments."""
+
+    @abstractmethod
+    def layer(self, index: int, context: Any, above: Sequence[Tensor]) -> DiagonalNormal:
+        """The distribution of z^{index + 1}, given the context and the layers above it."""
+
+    def sample(self, *given: Any) -> tuple[Latent, LadderDistribution]:
+        """Draw a state top-down, together with the distribution it was drawn from."""
+        return self._descend(given, lambda index, normal: normal.sample())
+
+    def given(self, z: Latent, *given: Any) -> LadderDistribution:
+        """The distribution of a state drawn elsewhere: each layer sees the layers of ``z`` above it."""
+        return self._descend(given, lambda index, normal: z.layers[index])[1]
+
+    def _descend(
+        self, given: tuple[Any, ...], choose: Callable[[int, DiagonalNormal], Tensor]
+    ) -> tuple[Latent, LadderDistribution]:
+        context = self.context(*given)
+        states: tuple[Tensor, ...] = ()
+        normals: tuple[DiagonalNormal, ...] = ()
+        for index in reversed(range(self.depth)):
+            normal = self.layer(index, context, states)
+            normals = (normal, *normals)
+            states = (choose(index, normal), *states)
+        return Latent(states), LadderDistribution(normals)
+
+
+class DenseHeads(nn.Module):
+    """One D map per layer: N(D(context, z^{l+1}, …, z^L)), its mean measured from ``around`` if that is given."""
+
+    def __init__(self, context: int, sizes: Sequence[int], make_map: MapFactory, gain: float = 1.0) -> None:
+        super().__init__()
+        self.maps = nn.ModuleList(
+            make_map(context + sum(sizes[index + 1 :]), 2 * size, gain=gain) for index, size in enumerate(sizes)
+        )
+
+    def forward(
+        self, index: int, context: Tensor, above: Sequence[Tensor], around: Latent | None = None
+    ) -> DiagonalNormal:
+        mean, log_sigma = self.maps[index](torch.cat([context, *above], dim=-1)).chunk(2, dim=-1)
+        if around is not None:
+            mean = around.layers[index] + mean
+        log_sigma = LOG_SIGMA_MAX - F.softplus(LOG_SIGMA_MAX - log_sigma)
+        return DiagonalNormal(mean, LOG_SIGMA_MIN + F.softplus(log_sigma - LOG_SIGMA_MIN))
+
+
+def product(prior: DiagonalNormal, message: DiagonalNormal) -> DiagonalNormal:
+    """The normalised product of two normals: precisions add, means are weighted by them."""
+    weight = torch.sigmoid(2 * (prior.log_sigma - message.log_sigma))  # the message's share of the precision
+    return DiagonalNormal(
+        prior.mean + weight * (message.mean - prior.mean),
+        -0.5 * torch.logaddexp(-2 * prior.log_sigma, -2 * message.log_sigma),
+    )

@@ -1,0 +1,168 @@
+"""Belief networks: what turns x_≤t into the code b_t. One body serves both the online step and the scan."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from tdvae.types import Belief
+
+
+class BeliefNetwork(nn.Module, ABC):
+    """``scan`` over a sequence is the only recurrence; an online step is a scan of length 1."""
+
+    size: int  # width of the code b_t
+
+    @abstractmethod
+    def initial(self, batch: int) -> Belief:
+        """The learned belief b_0, before any observation."""
+
+    @abstractmethod
+    def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
+        """Read inputs (N, T, D): the codes after each step (N, T, size), and the belief at the end."""
+
+
+def _remember_by_default(biases: Tensor, size: int) -> None:
+    """Forget-gate bias + 1: memory, and its gradient, last longer from the first step on (gate order i, f, g, o)."""
+    with torch.no_grad():
+        biases[size : 2 * size].add_(1.0)
+
+
+class LSTMBelief(BeliefNetwork):
+    """b_t, c_t = LSTM(x_t, b_{t-1}, c_{t-1}) (App. D)."""
+
+    def __init__(self, inputs: int, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.lstm = nn.LSTM(inputs, size, batch_first=True)
+        _remember_by_default(self.lstm.bias_ih_l0, size)
+        self.first = nn.Parameter(torch.zeros(2, size))
+
+    def initial(self, batch: int) -> Belief:
+        h, c = self.first[:, None].expand(2, batch, self.size)
+        return Belief(h, (c,))
+
+    def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
+        state = (belief.code[None].contiguous(), belief.carry[0][None].contiguous())
+        codes, (_, c) = self.lstm(inputs, state)
+        return codes, Belief(codes[:, -1], (c[0],))
+
+
+class DeepLSTMBelief(BeliefNetwork):
+    r"""Layers with top-down links (App. C): :math:`b^l_t = RNN(b^l_{t-1}; b^{l-1}_t, b^{l+1}_{t-1}, x_t)`.
+
+    Layer 1 receives :math:`b^L_{t-1}` as its :math:`b^0`; the top layer has none above. The code is all layers side by side.
+    """
+
+    def __init__(self, inputs: int, size: int, layers: int) -> None:
+        super().__init__()
+        self.layers, self.width, self.size = layers, size, layers * size
+        self.cells = nn.ModuleList(
+            nn.LSTMCell(inputs + size + (size if layer < layers - 1 else 0), size) for layer in range(layers)
+        )
+        for cell in self.cells:
+            _remember_by_default(cell.bias_ih, size)  # type: ignore[arg-type]
+        self.first = nn.Parameter(torch.zeros(2, layers * size))
+
+    def initial(self, batch: int) -> Belief:
+        h, c = self.first[:, None].expand(2, batch, self.size)
+        return Belief(h, (c,))
+
+    def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
+        h, c = list(belief.code.chunk(self.layers, -1)), list(belief.carry[0].chunk(self.layers, -1))
+        codes: list[Tensor] = []
+        for x in inputs.unbind(1):
+            below = h[-1]
+            before = list(h)
+            for layer, cell in enumerate(self.cells):
+                above = before[layer + 1 : layer + 2]
+                h[layer], c[layer] = cell(torch.cat([x, below, *above], dim=-1), (h[layer], c[layer]))
+                below = h[layer]
+            codes.append(torch.cat(h, dim=-1))
+        return torch.stack(codes, dim=1), Belief(codes[-1], (torch.cat(c, dim=-1),))
+
+
+class LinearRecurrenceBelief(BeliefNetwork):
+    r"""A bank of damped rotations, :math:`h_t = \lambda \odot h_{t-1} + \mathrm{drive}(x_t)`, complex and diagonal.
+
+    Linear in x, so a whole sequence costs a few matrix products instead of T dependent steps, and memory is a matter of
+    :math:`|\lambda|`, which starts at time constants spread over ``memory`` steps. The code is the modes, their magnitudes, the
+    input itself and how long the sequence has run; what is not linear in the past is left to the readout.
+    """
+
+    CHUNK = 16
+    AGES = (3.0, 8.0, 20.0, 50.0, 120.0)
+
+    def __init__(self, inputs: int, modes: int, memory: tuple[float, float], fastest: float) -> None:
+        super().__init__()
+        self.modes, self.size = modes, 3 * modes + inputs + len(self.AGES)
+        shortest, longest = memory
+        self.log_decay = nn.Parameter(-torch.empty(modes).uniform_(math.log(shortest), math.log(longest)))
+        self.angle = nn.Parameter(torch.linspace(0.02, fastest, modes))
+        self.drive = nn.Linear(inputs, modes, bias=False)
+        if inputs == 1:  # modes are told apart by their poles alone
+            nn.init.ones_(self.drive.weight)
+        self.inputs = inputs
+        self.register_buffer("ages", torch.tensor(self.AGES), persistent=False)
+        self.first = nn.Parameter(torch.zeros(2, modes))
+
+    def initial(self, batch: int) -> Belief:
+        h = torch.complex(*self.first).expand(batch, self.modes)
+        steps = self.first.new_zeros(batch, 1)
+        return Belief(self._code(h, self.first.new_zeros(batch, self.inputs), steps), (h, steps))
+
+    def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
+        first, steps = belief.carry
+        length = inputs.shape[1]
+        chunk = min(self.CHUNK, length)
+        # A mode that remembers long sums over more steps: this factor gives all of them output of about one size.
+        drive = self.drive(inputs) * torch.sqrt(2 * self.log_decay.detach().exp())
+        drive = nn.functional.pad(drive, (0, 0, 0, -length % chunk)).unflatten(1, (-1, chunk))
+        within = self._respond(drive, chunk)
+        reach = self._powers(torch.arange(1, chunk + 1, device=inputs.device))
+        h, before = first, []
+        for last in within[:, :, -1].unbind(1):
+            before.append(h)
+            h = last + reach[-1] * h
+        states = (within + reach * torch.stack(before, dim=1)[:, :, None]).flatten(1, 2)[:, :length]
+        steps = steps[:, None] + torch.arange(1, length + 1, device=inputs.device)[None, :, None]
+        codes = self._code(states, inputs, steps)
+        return codes, Belief(codes[:, -1], (states[:, -1], steps[:, -1]))
+
+    def _powers(self, exponents: Tensor) -> Tensor:
+        """λ to the given powers, (P, modes)."""
+        exponents = exponents[:, None].to(self.angle.dtype)
+        return torch.polar(torch.exp(-exponents * self.log_decay.exp()), exponents * self.angle)
+
+    def _respond(self, drive: Tensor, chunk: int) -> Tensor:
+        """Each chunk's states as if nothing had come before it: (N, J, chunk, modes) real to complex."""
+        lag = torch.arange(chunk, device=drive.device)
+        lag = lag[:, None] - lag
+        kernel = self._powers(lag.clamp(min=0).flatten()).unflatten(0, (chunk, chunk)) * (lag >= 0)[..., None]
+        parts = torch.cat([kernel.real, kernel.imag]).permute(2, 0, 1)  # (modes, 2 chunk, chunk)
+        response = parts @ drive.permute(3, 2, 0, 1).flatten(2)
+        real, imaginary = response.unflatten(2, drive.shape[:2]).permute(2, 3, 1, 0).chunk(2, dim=2)
+        return torch.complex(real, imaginary)
+
+    def _code(self, h: Tensor, x: Tensor, steps: Tensor) -> Tensor:
+        magnitude = torch.sqrt(h.real.square() + h.imag.square() + 1e-4)  # smooth at 0
+        return torch.cat([h.real, h.imag, magnitude, x, torch.exp(-steps / self.ages)], dim=-1)
+
+
+class ActionSummary(nn.Module):
+    """All actions of a jump, a_{t1+1} … a_{t2}, as one vector: a GRU's last state, so order and number both count."""
+
+    def __init__(self, actions: int, size: int) -> None:
+        super().__init__()
+        self.actions, self.size = actions, size
+        self.gru = nn.GRU(actions, size, batch_first=True)
+
+    def forward(self, actions: Tensor, dt: Tensor) -> Tensor:
+        """actions (..., J, A) padded at the end, of which the first ``dt`` (...) count; returns (..., size)."""
+        lead = actions.shape[:-2]
+        states, _ = self.gru(actions.flatten(0, -3) if lead else actions[None])
+        last = dt.expand(lead).reshape(-1, 1, 1).clamp(min=1) - 1
+        return states.gather(1, last.expand(-1, 1, self.size))[:, 0].view(*lead, self.size)

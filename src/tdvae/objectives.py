@@ -1,0 +1,88 @@
+"""The TD-VAE loss, written as the paper writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from tdvae.distributions import Distribution
+from tdvae.models.base import Beliefs
+from tdvae.nn.ladder import Ladder
+from tdvae.types import Latent, LossTerms, Pairs, Sequences
+
+KL = Literal["closed", "sampled"]
+
+
+class TDVAEParts(Protocol):
+    """What the loss needs of a model: the symbols of Eq. 6."""
+
+    @property
+    def p_B(self) -> Ladder: ...
+    @property
+    def q_S(self) -> Ladder: ...
+    @property
+    def p_T(self) -> Ladder: ...
+    @property
+    def p_D(self) -> Callable[[Latent], Distribution]: ...
+    def filter(self, sequences: Sequences) -> Beliefs: ...
+
+
+def pair_terms(model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL = "closed") -> LossTerms:
+    r"""Eq. 6 for every pair, each term of the pairs' shape; Eq. 5 when t2 = t1 + 1.
+
+    With ``kl="sampled"`` the total is minus the log weight of the drawn (z_t1, z_t2): an importance weight for
+    :math:`p(x_{t2} | x_{\le t1})`, and zero-variance when p_B and q_S are exact.
+    """
+    t1, t2, dt = pairs.t1, pairs.t2, pairs.dt
+    b = model.filter(sequences.until(int(t2.max())))  # no later frame can matter
+    b1, b2 = b.at(t1), b.at(t2)
+    rows = torch.arange(len(t2), device=t2.device).view(-1, *[1] * (t2.ndim - 1))
+    x2 = sequences.x[rows, t2 - 1]
+
+    z2, p_B2 = model.p_B.sample(b2)
+    z1, q_S1 = model.q_S.sample(z2, b1, b2, dt)
+    p_B1 = model.p_B.given(z1, b1)
+    p_T2 = model.p_T.given(z2, z1, dt, actions_between(sequences, pairs))
+    return LossTerms(
+        smoothing=q_S1.kl(p_B1) if kl == "closed" else q_S1.log_prob(z1) - p_B1.log_prob(z1),
+        transition=p_B2.log_prob(z2) - p_T2.log_prob(z2),
+        reconstruction=-model.p_D(z2).log_prob(x2),
+    )
+
+
+def actions_between(sequences: Sequences, pairs: Pairs) -> Tensor | None:
+    """The actions of each jump, a_{t1+1} … a_{t2}, padded to the longest: (N, ..., J, A)."""
+    if sequences.actions is None:
+        return None
+    steps = torch.arange(int(pairs.dt.max()), device=pairs.t1.device)
+    index = (pairs.t1[..., None] + steps).clamp(max=sequences.horizon - 1)
+    rows = torch.arange(len(index), device=index.device).view(-1, *[1] * (index.ndim - 1))
+    return sequences.actions[rows, index]
+
+
+def tdvae_loss(model: TDVAEParts, sequences: Sequences, pairs: Pairs) -> LossTerms:
+    """Eq. 6, averaged over sequences and pairs."""
+    return pair_terms(model, sequences, pairs).mean()
+
+
+def subsequence_loss(model: TDVAEParts, sequences: Sequences, pairs: Pairs) -> LossTerms:
+    """App. A: summed along each subsequence, pairs (N, K, n - 1) from `jumps.Subsequences`; then averaged."""
+    return pair_terms(model, sequences, pairs).map(lambda term: term.sum(-1).mean())
+
+
+Objective = Callable[..., LossTerms]
+
+
+class Learner(nn.Module):
+    """A model and its objective: calling it gives the loss, which is all that training ever sees."""
+
+    def __init__(self, model: nn.Module, objective: Objective = tdvae_loss) -> None:
+        super().__init__()
+        self.model = model
+        self.objective = objective
+
+    def forward(self, sequences: Sequences, pairs: Pairs) -> LossTerms:
+        return self.objective(self.model, sequences, pairs)

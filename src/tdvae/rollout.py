@@ -1,0 +1,39 @@
+"""Jumpy rollouts: a state pushed through p_T again and again, without looking at observations in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from tdvae.errors import InputError
+from tdvae.models.base import Model
+from tdvae.types import Belief, Latent, Sequences, stack_latents
+
+
+@torch.no_grad()
+def rollout(model: Model, z: Latent, dt: Iterable[int], a: Tensor | None = None) -> Latent:
+    """The states after each jump of ``dt`` in turn, (jumps, *lead, size); ``a`` (..., sum(dt), A) holds all actions."""
+    states: list[Latent] = []
+    done = 0
+    for step in dt:
+        z = model.transition(z, step, None if a is None else a[..., done : done + step, :])
+        done += step
+        states.append(z)
+    if not states:
+        raise InputError("dt: expected at least one jump, got none")
+    return stack_latents(states)
+
+
+@torch.no_grad()
+def belief_at(model: Model, sequences: Sequences, t: int) -> Belief:
+    """The belief after the first ``t`` observations, by online updates: what an agent would hold."""
+    if not 0 <= t <= int(sequences.lengths.min()):
+        raise InputError(f"t: expected between 0 and {int(sequences.lengths.min())} (the shortest sequence), got {t}")
+    belief = model.initial(len(sequences))
+    for step in range(t):
+        a = None if sequences.actions is None else sequences.actions[:, step]
+        r = None if sequences.rewards is None else sequences.rewards[:, step]
+        belief = model.update(belief, sequences.x[:, step], a, r)
+    return belief

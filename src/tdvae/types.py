@@ -1,0 +1,140 @@
+"""The nouns of the library, named by the paper's symbols. All frozen; none owns behaviour beyond indexing.
+
+Time runs from 1: ``x_t`` is ``x[:, t - 1]``, and ``b_t`` has seen ``x_1 … x_t``. ``b_0`` is the learned belief
+before any observation, so a sequence of ``T`` observations has ``T + 1`` belief codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """A batch of N sequences, padded to a common horizon T."""
+
+    x: Tensor  # (N, T, *event) observations
+    lengths: Tensor  # (N,) how many steps of each sequence are real
+    actions: Tensor | None = None  # (N, T, A): a_t precedes x_t and causes it
+    rewards: Tensor | None = None  # (N, T): r_t arrives together with x_t
+
+    def __len__(self) -> int:
+        return self.x.shape[0]
+
+    @property
+    def horizon(self) -> int:
+        return self.x.shape[1]
+
+    @property
+    def mask(self) -> Tensor:
+        """(N, T) True where a step is real, False where it is padding."""
+        return torch.arange(self.horizon, device=self.lengths.device) < self.lengths[:, None]
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: change(tensor) for name, tensor in tensors.items() if tensor is not None}
+
+    def select(self, index: Tensor | slice) -> Sequences:
+        """The sequences at ``index``: the one method a lazily read data set must share with this one."""
+        return replace(self, **self._map(lambda tensor: tensor[index]))
+
+    def until(self, t: int) -> Sequences:
+        """Only the first ``t`` steps: no later one can influence b_t."""
+        cut = self._map(lambda tensor: tensor[:, :t] if tensor.ndim > 1 else tensor.clamp(max=t))
+        return replace(self, **cut)
+
+    def to(self, device: torch.device | str) -> Sequences:
+        return replace(self, **self._map(lambda tensor: tensor.to(device)))
+
+
+@runtime_checkable
+class SequenceSource(Protocol):
+    """What training needs of a data set: its lengths, and batches by index."""
+
+    @property
+    def lengths(self) -> Tensor: ...
+
+    def __len__(self) -> int: ...
+
+    def select(self, index: Tensor) -> Sequences: ...
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Time points t1 < t2 for each sequence; both (N, K) or (N, K, n - 1) for subsequences of n points."""
+
+    t1: Tensor
+    t2: Tensor
+
+    @property
+    def dt(self) -> Tensor:
+        return self.t2 - self.t1
+
+    def to(self, device: torch.device | str) -> Pairs:
+        return Pairs(self.t1.to(device), self.t2.to(device))
+
+    def select(self, index: slice) -> Pairs:
+        return Pairs(self.t1[index], self.t2[index])
+
+
+@dataclass(frozen=True)
+class Belief:
+    """What is known after x_≤t: the code b_t that p_B reads, and the belief network's own carry."""
+
+    code: Tensor  # (N, B)
+    carry: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Latent:
+    """A state z, layer by layer: ``layers[0]`` is z^1, nearest to the observation; each (..., size)."""
+
+    layers: tuple[Tensor, ...]
+
+    @property
+    def flat(self) -> Tensor:
+        """All layers side by side, z = [z^1, z^2, …] (App. D)."""
+        return torch.cat(self.layers, dim=-1)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Latent:
+        return Latent(tuple(change(layer) for layer in self.layers))
+
+    def __getitem__(self, index: object) -> Latent:
+        return self.map(lambda layer: layer[index])  # type: ignore[index]
+
+
+def stack_latents(latents: list[Latent]) -> Latent:
+    """Put states behind one another along a new first axis."""
+    return Latent(tuple(torch.stack(layers) for layers in zip(*(z.layers for z in latents), strict=True)))
+
+
+@dataclass(frozen=True)
+class LossTerms:
+    r"""The three terms of Eq. 6, in nats; their sum is the loss.
+
+    - smoothing: :math:`KL(q_S(z_{t1} | z_{t2}, b_{t1}, b_{t2}) \| p_B(z_{t1} | b_{t1}))`
+    - transition: :math:`\log p_B(z_{t2} | b_{t2}) - \log p_T(z_{t2} | z_{t1})`
+    - reconstruction: :math:`-\log p_D(x_{t2} | z_{t2})`
+    """
+
+    smoothing: Tensor
+    transition: Tensor
+    reconstruction: Tensor
+
+    @property
+    def total(self) -> Tensor:
+        return self.smoothing + self.transition + self.reconstruction
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> LossTerms:
+        return LossTerms(**{f.name: change(getattr(self, f.name)) for f in fields(self)})
+
+    def mean(self) -> LossTerms:
+        return self.map(torch.mean)
+
+    def named(self) -> dict[str, Tensor]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
