@@ -1,0 +1,44 @@
+"""tdvae: belief-state world models. Learn an abstract state, an explicit belief about it, and jumpy predictions."""
+
+from tdvae import data, exact, jumps, models
+from tdvae.errors import CheckpointError, DivergenceError, InputError, TDVAEError
+from tdvae.likelihood import Forecast, forecast, importance_log_prob
+from tdvae.models import TDVAE, TDVAEConfig
+from tdvae.objectives import Learner, pair_terms, subsequence_loss, tdvae_loss
+from tdvae.rollout import belief_at, rollout
+from tdvae.saved import load
+from tdvae.training import FitResult, TrainConfig, fit
+from tdvae.types import Belief, Latent, LossTerms, Pairs, Sequences
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "TDVAE",
+    "Belief",
+    "CheckpointError",
+    "DivergenceError",
+    "FitResult",
+    "Forecast",
+    "InputError",
+    "Latent",
+    "Learner",
+    "LossTerms",
+    "Pairs",
+    "Sequences",
+    "TDVAEConfig",
+    "TDVAEError",
+    "TrainConfig",
+    "belief_at",
+    "data",
+    "exact",
+    "fit",
+    "forecast",
+    "importance_log_prob",
+    "jumps",
+    "load",
+    "models",
+    "pair_terms",
+    "rollout",
+    "subsequence_loss",
+    "tdvae_loss",
+]

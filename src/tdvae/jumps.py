@@ -1,8 +1,8 @@
 """Distributions over the time points (t1, t2) that the TD-VAE loss relates.
 
 Every pair is drawn for its own sequence. First the jump δt, then t1 uniformly from all times that leave room for it
-(0 … length - δt, where 0 is the moment before the first observation): so δt keeps exactly its stated law, and nothing is
-clipped at the end of the sequence.
+(0 … length - δt, where 0 is the moment before the first observation): so δt keeps exactly its stated law, and nothing
+is clipped at the end of the sequence.
 """
 
 from __future__ import annotations
@@ -91,9 +91,7 @@ class Mixture(Jumps):
 
     def __post_init__(self) -> None:
         if len(self.parts) != len(self.weights) or not self.parts:
-            raise InputError(
-                f"weights: expected one for each of the {len(self.parts)} parts, got {len(self.weights)}"
-            )
+            raise InputError(f"weights: expected one for each of the {len(self.parts)} parts, got {len(self.weights)}")
         if min(self.weights) < 0 or abs(sum(self.weights) - 1) > 1e-9:
             raise InputError(f"weights: expected shares that add up to 1, got {self.weights}")
 
@@ -118,7 +116,7 @@ def paper_mixture() -> Mixture:
 
 @dataclass(frozen=True)
 class Widening(Jumps):
-    """A curriculum: the upper limit of δt doubles from ``start`` at even intervals, until after ``until`` of the training
+    """A curriculum: the upper limit of δt doubles from ``start`` at even intervals, and after ``until`` of the training
     the law is ``final``. Short jumps teach what long ones need: velocity first, then frequency."""
 
     final: Jumps

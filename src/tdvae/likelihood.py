@@ -52,7 +52,7 @@ class Forecast:
 
 @torch.no_grad()
 def forecast(model: Model, belief: Belief, dt: int, samples: int = 200, a: Tensor | None = None) -> Forecast:
-    r"""Monte Carlo for :math:`\int p_B(z_t | b_t)\, p_T(z_{t+\delta t} | z_t)\, p_D(x_{t+\delta t} | z_{t+\delta t})`."""
+    r"""Monte Carlo for :math:`\int p_B(z_t | b_t)\, p_T(z_{t+δt} | z_t)\, p_D(x_{t+δt} | z_{t+δt})`."""
     return Forecast(model.predict(model.sample_state(belief, samples), dt, a))
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tdvae.distributions import Distribution
-from tdvae.models.base import Beliefs
+from tdvae.models.base import Beliefs, Model
 from tdvae.nn.ladder import Ladder
 from tdvae.types import Latent, LossTerms, Pairs, Sequences
 
@@ -79,7 +79,7 @@ Objective = Callable[..., LossTerms]
 class Learner(nn.Module):
     """A model and its objective: calling it gives the loss, which is all that training ever sees."""
 
-    def __init__(self, model: nn.Module, objective: Objective = tdvae_loss) -> None:
+    def __init__(self, model: Model, objective: Objective = tdvae_loss) -> None:
         super().__init__()
         self.model = model
         self.objective = objective

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -28,9 +28,14 @@ class Beliefs:
 
 
 class Model(nn.Module, ABC):
-    """Beliefs, states and predictions of one kind of world model. ``config`` is all that is needed to build it again."""
+    """Beliefs, states and predictions of one kind of world model; ``config`` is all it takes to build it again."""
 
+    kind: ClassVar[str]
     config: Any
+
+    def describe(self) -> dict[str, Any]:
+        """The config as JSON can hold it; `tdvae.models.build` reads it back."""
+        return {"kind": self.kind, **asdict(self.config)}
 
     @abstractmethod
     def initial(self, batch: int) -> Belief:
@@ -38,7 +43,7 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def update(self, belief: Belief, x: Tensor, a: Tensor | None = None, r: Tensor | None = None) -> Belief:
-        """One online step: the action ``a`` (N, A) was taken, then ``x`` (N, *event) was seen, with reward ``r`` (N,)."""
+        """One online step: action ``a`` (N, A) was taken, then ``x`` (N, *event) seen, with reward ``r`` (N,)."""
 
     @abstractmethod
     def filter(self, sequences: Sequences) -> Beliefs:
@@ -58,4 +63,4 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def predict(self, z: Latent, dt: int | Tensor, a: Tensor | None = None) -> Distribution:
-        """The observation ``dt`` steps after state z: `transition` and `decode`, with what can be integrated integrated."""
+        """The observation ``dt`` steps after z: `transition` and `decode`, integrated where that is exact."""

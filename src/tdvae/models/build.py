@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from tdvae.errors import InputError
-from tdvae.models.base import Model
-from tdvae.models.decoders import BernoulliDecoder, CategoricalDecoder, Decoder, FirstComponents, GaussianDecoder
+from tdvae.models.decoders import (
+    BernoulliDecoder,
+    CategoricalDecoder,
+    Decoder,
+    FirstComponents,
+    GaussianDecoder,
+)
 from tdvae.models.tdvae import TDVAE, BeliefLadder, SmoothingLadder, TransitionLadder
 from tdvae.nn.dense import JumpEmbedding, ObservationEncoder, map_factory
 from tdvae.nn.drift import Drift, Stay, Turn
@@ -60,27 +65,22 @@ class TDVAEConfig:
                 raise InputError(f"{name}: expected at least 1, got {getattr(self, name)}")
         if (self.likelihood == "categorical") != (self.classes is not None):
             raise InputError(f"classes: needed for categorical observations and only there, got {self.classes}")
-        if self.likelihood == "first_components" and (
-            len(self.event_shape) != 1 or self.event_shape[0] > self.latent
-        ):
+        if self.likelihood == "first_components" and (len(self.event_shape) != 1 or self.event_shape[0] > self.latent):
             raise InputError(
                 f"event_shape: first_components reads at most latent={self.latent} numbers, got {self.event_shape}"
             )
 
 
-def config_to_dict(config: TDVAEConfig) -> dict[str, Any]:
-    return {"kind": "tdvae", **asdict(config)}
-
-
 def config_from_dict(values: dict[str, Any]) -> TDVAEConfig:
-    """The config that was saved as JSON, where tuples have become lists."""
+    """The config that `Model.describe` gave, after JSON has made tuples into lists."""
     values = dict(values)
-    if (kind := values.pop("kind", None)) != "tdvae":
-        raise InputError(f"model kind: expected 'tdvae', got {kind!r}")
+    if (kind := values.pop("kind", None)) != TDVAE.kind:
+        raise InputError(f"model kind: expected {TDVAE.kind!r}, got {kind!r}")
     known = {field.name for field in fields(TDVAEConfig)}
     if unknown := set(values) - known:
         raise InputError(f"model config: unknown entries {sorted(unknown)}; was it written by a newer version?")
-    return TDVAEConfig(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+    settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    return TDVAEConfig(**settings)
 
 
 def build(config: TDVAEConfig) -> TDVAE:
@@ -93,7 +93,7 @@ def build(config: TDVAEConfig) -> TDVAE:
     read: nn.Module = nn.Identity()
     if config.readout:
         read = map_factory("residual", config.readout_hidden, config.blocks)(belief.size, config.readout)
-    drift: Drift | None = {"none": lambda: None, "stay": Stay, "turn": lambda: Turn(sizes)}[config.drift]()  # type: ignore[no-untyped-call]
+    drift: Drift | None = Turn(sizes) if config.drift == "turn" else Stay() if config.drift == "stay" else None
     dt = JumpEmbedding(config.dt)
     summary = ActionSummary(config.actions, config.hidden) if config.actions else None
     p_B = BeliefLadder(code, sizes, make_map)
@@ -154,6 +154,3 @@ def _standardise(model: TDVAE, data: Sequences) -> None:
     for part in (model.encoder, model.p_D):
         part.shift.copy_(shift)
         part.scale.copy_(scale)
-
-
-__all__ = ["Model", "TDVAEConfig", "build", "config_from_dict", "config_to_dict", "for_data"]

@@ -29,7 +29,7 @@ class Decoder(nn.Module, ABC):
 
 
 class FirstComponents(Decoder):
-    """x = the first components of z^1 plus noise (the oscillator's decoder, App. D); σ learned, or fixed at ``sigma``."""
+    """x = first components of z^1 plus noise (the oscillator's decoder, App. D); σ learned, or fixed at ``sigma``."""
 
     def __init__(self, size: int, sigma: float | None = None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""TD-VAE: a belief network, three ladders and a decoder. Sequential, jumpy and hierarchical are arguments, not classes."""
+"""TD-VAE: a belief network, three ladders and a decoder. Jumpy and hierarchical are arguments, not classes."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ class _Smoothed(NamedTuple):
 class SmoothingLadder(Ladder):
     """q_S(z_t1 | z_t2, b_t1, b_t2, δt).
 
-    With a ``prior`` (p_B's layers), layer l is the product of p_B(z^l_t1 | b_t1, upper layers) and a learned normal, the
-    message from t2 about t1: what was believed is corrected, not inferred anew. Without one, it is a D map (App. D).
+    With a ``prior`` (p_B's layers), layer l is the product of p_B(z^l_t1 | b_t1, upper layers) and a learned normal,
+    the message from t2 about t1: what was believed is corrected, not inferred anew. Without, it is a D map (App. D).
     """
 
     def __init__(
@@ -125,6 +125,8 @@ class SmoothingLadder(Ladder):
 
 class TDVAE(Model):
     """The model of Eq. 6, from its parts. `tdvae.models.build` makes one from a config."""
+
+    kind = "tdvae"
 
     def __init__(
         self,

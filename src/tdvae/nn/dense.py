@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+
 class MapFactory(Protocol):
     """Makes a D map; ``gain`` scales its first outputs, so that a change can start near zero."""
 

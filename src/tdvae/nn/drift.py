@@ -46,7 +46,9 @@ class Turn(Drift):
     def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__()
         if any(size % 2 for size in sizes):
-            raise InputError(f"latent: a turning transition pairs coordinates, so sizes must be even, got {tuple(sizes)}")
+            raise InputError(
+                f"latent: a turning transition pairs coordinates, so sizes must be even, got {tuple(sizes)}"
+            )
         self.sizes = list(sizes)
         self.rates = ResidualMap(sum(sizes), sum(sizes) // 2, hidden=self.HIDDEN, blocks=1, gain=0.1)
         nn.init.normal_(self.rates.out.bias, std=self.FIRST_RATES)

@@ -1,7 +1,7 @@
 """The ladder: an L-layer conditional distribution of a state, sampled from the top layer down (App. C and D).
 
-p_B, q_S and p_T are all ladders; they differ only in what they condition on. A filling says what its context is and what
-one layer's distribution is; drawing and scoring are written once, here.
+p_B, q_S and p_T are all ladders; they differ only in what they condition on. A filling says what its context is and
+what one layer's distribution is; drawing and scoring are written once, here.
 """
 
 from __future__ import annotations

@@ -25,10 +25,10 @@ class BeliefNetwork(nn.Module, ABC):
         """Read inputs (N, T, D): the codes after each step (N, T, size), and the belief at the end."""
 
 
-def _remember_by_default(biases: Tensor, size: int) -> None:
+def _remember_by_default(cell: nn.Module, biases: str, size: int) -> None:
     """Forget-gate bias + 1: memory, and its gradient, last longer from the first step on (gate order i, f, g, o)."""
     with torch.no_grad():
-        biases[size : 2 * size].add_(1.0)
+        cell.get_parameter(biases)[size : 2 * size].add_(1.0)
 
 
 class LSTMBelief(BeliefNetwork):
@@ -38,7 +38,7 @@ class LSTMBelief(BeliefNetwork):
         super().__init__()
         self.size = size
         self.lstm = nn.LSTM(inputs, size, batch_first=True)
-        _remember_by_default(self.lstm.bias_ih_l0, size)
+        _remember_by_default(self.lstm, "bias_ih_l0", size)
         self.first = nn.Parameter(torch.zeros(2, size))
 
     def initial(self, batch: int) -> Belief:
@@ -54,7 +54,8 @@ class LSTMBelief(BeliefNetwork):
 class DeepLSTMBelief(BeliefNetwork):
     r"""Layers with top-down links (App. C): :math:`b^l_t = RNN(b^l_{t-1}; b^{l-1}_t, b^{l+1}_{t-1}, x_t)`.
 
-    Layer 1 receives :math:`b^L_{t-1}` as its :math:`b^0`; the top layer has none above. The code is all layers side by side.
+    Layer 1 receives :math:`b^L_{t-1}` as its :math:`b^0`; the top layer has none above. The code is all layers side by
+    side.
     """
 
     def __init__(self, inputs: int, size: int, layers: int) -> None:
@@ -64,7 +65,7 @@ class DeepLSTMBelief(BeliefNetwork):
             nn.LSTMCell(inputs + size + (size if layer < layers - 1 else 0), size) for layer in range(layers)
         )
         for cell in self.cells:
-            _remember_by_default(cell.bias_ih, size)  # type: ignore[arg-type]
+            _remember_by_default(cell, "bias_ih", size)
         self.first = nn.Parameter(torch.zeros(2, layers * size))
 
     def initial(self, batch: int) -> Belief:
@@ -89,10 +90,11 @@ class LinearRecurrenceBelief(BeliefNetwork):
     r"""A bank of damped rotations, :math:`h_t = \lambda \odot h_{t-1} + \mathrm{drive}(x_t)`, complex and diagonal.
 
     Linear in x, so a whole sequence costs a few matrix products instead of T dependent steps, and memory is a matter of
-    :math:`|\lambda|`, which starts at time constants spread over ``memory`` steps. The code is the modes, their magnitudes, the
-    input itself and how long the sequence has run; what is not linear in the past is left to the readout.
+    :math:`|\lambda|`, which starts at time constants spread over ``memory`` steps. The code is the modes, their
+    magnitudes, the input itself and how long the sequence has run; what is not linear in the past is the readout's.
     """
 
+    ages: Tensor
     CHUNK = 16
     AGES = (3.0, 8.0, 20.0, 50.0, 120.0)
 

@@ -1,0 +1,194 @@
+"""The command line: `tdvae run`, `fit`, `eval`, `rollout`, `bench`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+import tyro
+
+from tdvae.errors import InputError, TDVAEError
+
+
+def _unused_folder(stem: str) -> Path:
+    """runs/STEM, or the first runs/STEM-2, -3, … that does not exist: a run is never written over another."""
+    candidate, number = Path("runs") / stem, 1
+    while candidate.exists():
+        number += 1
+        candidate = Path("runs") / f"{stem}-{number}"
+    return candidate
+
+
+@dataclass(frozen=True)
+class Run:
+    """Train, evaluate and draw one of the paper's experiments: prints a table, writes results and a figure."""
+
+    experiment: tyro.conf.Positional[Literal["oscillator"]]
+    """Which experiment."""
+    preset: Literal["smoke", "demo", "cpu", "paper"] = "cpu"
+    """smoke: seconds. demo: minutes. cpu: what our published results use. paper: the paper's own form and sizes."""
+    seed: int | None = None
+    """Train only this seed. By default the preset's own, side by side on the machine's cores."""
+    run_dir: Path | None = None
+    """Folder for the run. By default a new one under runs/."""
+    out: Path | None = None
+    """Also write the results and the figure into this folder."""
+    resume: bool = False
+    """Go on with an interrupted run; needs --run-dir."""
+
+    def main(self) -> None:
+        from tdvae.experiments.run import run_oscillator
+
+        if self.resume and self.run_dir is None:
+            raise InputError("--resume: say which run, with --run-dir")
+        seeds = None if self.seed is None else [self.seed]
+        run_dir = self.run_dir or _unused_folder(f"{self.experiment}-{self.preset}")
+        run_oscillator(self.preset, seeds, run_dir, self.out, self.resume)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Fit a TD-VAE to your own sequences and judge its forecasts on held-out ones."""
+
+    file: tyro.conf.Positional[Path]
+    """A .npz with x (N, T, …) and optionally lengths (N,), actions (N, T, A), rewards (N, T); or a .npy with x."""
+    longest_jump: int = 10
+    """Train on jumps of 1 up to this many steps."""
+    steps: int = 10_000
+    """Training steps."""
+    layers: int = 2
+    """Layers of the latent state."""
+    latent: int = 8
+    """Size of each layer."""
+    belief: int = 50
+    """Size of the LSTM that carries the belief."""
+    batch: int = 32
+    """Sequences per step."""
+    seed: int = 0
+    """Seed of the split, the weights and the training."""
+    devices: int = 1
+    """Processes to train with; more than 1 under torchrun."""
+    run_dir: Path | None = None
+    """Folder for the run. By default a new one under runs/."""
+    resume: bool = False
+    """Go on with an interrupted run; needs --run-dir."""
+    tensorboard: bool = False
+    """Also log for TensorBoard, into the run folder."""
+
+    def main(self) -> None:
+        from tdvae import saved
+        from tdvae.experiments import own_data
+        from tdvae.experiments.report import show_table, summarise
+        from tdvae.training import TrainConfig
+
+        if self.resume and self.run_dir is None:
+            raise InputError("--resume: say which run, with --run-dir")
+        own = own_data.OwnData(self.file, self.seed, self.longest_jump)
+        every = max(1, self.steps // 20)
+        config = TrainConfig(
+            steps=self.steps,
+            batch=self.batch,
+            learning_rate=1e-3,
+            schedule="cosine",
+            warmup=min(200, self.steps // 10),
+            seed=self.seed,
+            devices=self.devices,
+            tensorboard=self.tensorboard,
+            validate_every=every,
+            checkpoint_every=every,
+        )
+        choices = {"layers": self.layers, "latent": self.latent, "belief": self.belief}
+        run_dir = self.run_dir or _unused_folder(self.file.stem)
+        own_data.train(own, config, choices, run_dir, self.resume)
+        measures = summarise([own_data.evaluate(saved.load(run_dir), own, self.seed)])
+        table = {name: label for name, label in own_data.TABLE.items() if name in measures}
+        show_table(f"{self.file.name}: forecasts of held-out sequences", measures, table)
+        print(f"the run is in {run_dir}; roll it out with: tdvae rollout {run_dir} --jumps 1,1,1")
+
+
+@dataclass(frozen=True)
+class Eval:
+    """Measure a trained model on held-out sequences. With --json, standard output holds the JSON and nothing else."""
+
+    run: tyro.conf.Positional[str]
+    """A run folder, or the name of a model that ships with the package: oscillator."""
+    seed: int = 0
+    """Seed of the fresh held-out sequences and of the Monte Carlo samples."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+    def main(self) -> None:
+        from tdvae.experiments.evaluation import evaluate_saved
+
+        evaluate_saved(self.run, self.seed, self.json)
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Look at one held-out sequence up to a time, then predict on in jumps, without looking again."""
+
+    run: tyro.conf.Positional[str]
+    """A run folder, or the name of a model that ships with the package: oscillator."""
+    start: Annotated[int, tyro.conf.arg(name="from")] = 60
+    """How many observations the model sees before it starts."""
+    jumps: str = "20,1,1,1"
+    """Lengths of the jumps, in steps, separated by commas."""
+    samples: int = 200
+    """How many futures to sample."""
+    seed: int = 0
+    """Seed of the sequence and of the samples."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+    def main(self) -> None:
+        from tdvae.experiments.evaluation import rollout_saved
+
+        try:
+            lengths = [int(part) for part in self.jumps.split(",")]
+        except ValueError as error:
+            raise InputError(f"--jumps: expected whole numbers separated by commas, got {self.jumps!r}") from error
+        rollout_saved(self.run, self.start, lengths, self.samples, self.seed, self.json)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure where time goes: ratios within one run, median and spread."""
+
+    repeats: int = 7
+    """How often each thing is timed."""
+
+    def main(self) -> None:
+        from tdvae.experiments.bench import bench_oscillator
+
+        bench_oscillator(self.repeats)
+
+
+Command = (
+    Annotated[Run, tyro.conf.subcommand("run")]
+    | Annotated[Fit, tyro.conf.subcommand("fit")]
+    | Annotated[Eval, tyro.conf.subcommand("eval")]
+    | Annotated[Rollout, tyro.conf.subcommand("rollout")]
+    | Annotated[Bench, tyro.conf.subcommand("bench")]
+)
+
+
+def main() -> None:
+    """Run a command; an error of ours is one line on standard error and exit code 2."""
+    command = tyro.cli(
+        Command, prog="tdvae", description="Belief-state world models: train, judge and roll out TD-VAE."
+    )
+    if "OMP_NUM_THREADS" not in os.environ:
+        # Our tensors are small: a second thread gains little, and costs much where other work wants the core.
+        torch.set_num_threads(1)
+    try:
+        command.main()
+    except TDVAEError as error:
+        print(f"tdvae: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("tdvae: interrupted; a run goes on from its last checkpoint with --resume", file=sys.stderr)
+        sys.exit(130)

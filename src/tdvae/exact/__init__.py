@@ -1,0 +1,12 @@
+"""Exact inference where it exists: the yardstick for learned models."""
+
+from tdvae.exact.kalman import BankPosterior, GaussianMixture, KalmanBank, OneStepSmoother
+from tdvae.exact.oscillator import OscillatorOracle
+
+__all__ = [
+    "BankPosterior",
+    "GaussianMixture",
+    "KalmanBank",
+    "OneStepSmoother",
+    "OscillatorOracle",
+]

@@ -1,0 +1,275 @@
+r"""A bank of Kalman filters: exact inference in a finite mixture of linear-Gaussian state-space models.
+
+Hypothesis h of the bank says
+
+.. math::
+    z_0 \sim \mathcal N(m_0^h, P_0^h), \qquad
+    z_t = A^h z_{t-1} + \mathcal N(0, Q), \qquad
+    x_t = C z_t + \mathcal N(0, R).
+
+Every hypothesis is filtered exactly; its evidence :math:`p(x_{0:t}\mid h)` weighs it against the others, so
+that filtering and prediction under the mixture are exact too. With one hypothesis the bank is the plain
+Kalman filter.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from tdvae.errors import InputError
+
+LOG_2PI = math.log(2 * math.pi)
+# Sequences are filtered in blocks of about this many state numbers, to stay in cache and bound the memory.
+BLOCK_NUMBERS = 2**17
+# Halvings of the bracket in `GaussianMixture.quantile`: enough to exhaust float64.
+BISECTIONS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianMixture:
+    r"""Mixtures :math:`\sum_k w_k\,\mathcal N(x; \mu_k, \sigma_k^2)` of scalars, one per batch element.
+
+    Arguments x and p have shape (..., \*batch): leading dimensions are free, the batch must match exactly,
+    since broadcasting (N,) against (N, 1) would silently give N x N numbers.
+    """
+
+    log_weights: Tensor
+    """Normalised; broadcasts to the shape of the means."""
+    means: Tensor
+    r"""(\*batch, K)."""
+    variances: Tensor
+    """Broadcasts to the shape of the means."""
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        return self.means.shape[:-1]
+
+    @property
+    def weights(self) -> Tensor:
+        return self.log_weights.exp()
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.weights * self.means).sum(-1)
+
+    @property
+    def variance(self) -> Tensor:
+        spread = (self.means - self.mean.unsqueeze(-1)) ** 2
+        return (self.weights * (self.variances + spread)).sum(-1)
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        score = self._standardised(x)
+        log_density = -0.5 * (score.square() + self.variances.log() + LOG_2PI)
+        return torch.logsumexp(self.log_weights + log_density, dim=-1)
+
+    def cdf(self, x: Tensor) -> Tensor:
+        below: Tensor = torch.special.ndtr(self._standardised(x))
+        return (self.weights * below).sum(-1)
+
+    def quantile(self, p: float | Tensor) -> Tensor:
+        """The x with cdf(x) = p, by bisection; a float p asks the same of every mixture of the batch."""
+        levels = torch.as_tensor(p, dtype=torch.float64)
+        levels = levels.expand(self.batch_shape) if levels.ndim == 0 else levels
+        self._check_batch("p", levels)
+        if not bool(((levels > 0) & (levels < 1)).all()):
+            raise InputError(f"p: got values in [{levels.min()}, {levels.max()}], expected 0 < p < 1")
+        # A mixture's p-quantile lies between the smallest and the largest p-quantile of its components.
+        ends = self.means + self.variances.sqrt() * torch.special.ndtri(levels).unsqueeze(-1)
+        low: Tensor = ends.amin(-1)
+        high: Tensor = ends.amax(-1)
+        for _ in range(BISECTIONS):
+            middle = 0.5 * (low + high)
+            below = self.cdf(middle) < levels
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return 0.5 * (low + high)
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Draws of shape (n, \\*batch)."""
+        batch, k = self.batch_shape, self.means.shape[-1]
+        weights = self.weights.expand_as(self.means).reshape(-1, k)
+        chosen = torch.multinomial(weights, n, replacement=True, generator=generator)
+        means = self.means.reshape(-1, k).gather(1, chosen)
+        stds = self.variances.expand_as(self.means).reshape(-1, k).gather(1, chosen).sqrt()
+        noise = torch.randn(means.shape, generator=generator, dtype=means.dtype)
+        return (means + stds * noise).T.reshape(n, *batch)
+
+    def _standardised(self, x: Tensor) -> Tensor:
+        self._check_batch("x", x)
+        return (x.to(self.means.dtype).unsqueeze(-1) - self.means) / self.variances.sqrt()
+
+    def _check_batch(self, name: str, value: Tensor) -> None:
+        batch = self.batch_shape
+        if value.ndim < len(batch) or value.shape[value.ndim - len(batch) :] != batch:
+            expected = ", ".join(map(str, batch))
+            raise InputError(f"{name}: got shape {tuple(value.shape)}, expected (..., {expected})")
+
+
+@dataclass(frozen=True, eq=False)
+class BankPosterior:
+    r"""Beliefs of N sequences: :math:`p(h, z_t\mid x_{\le t}) = w_h\,\mathcal N(z_t; m_h, P_h)`."""
+
+    log_weights: Tensor
+    r""":math:`\log p(h\mid x_{\le t})`, (N, H)."""
+    log_evidence: Tensor
+    r""":math:`\log p(x_{\le t}\mid h)`, (N, H)."""
+    mean: Tensor
+    """(N, H, D)."""
+    cov: Tensor
+    """(H, D, D): the same for every sequence, because a Kalman filter's covariance ignores the data."""
+
+    @property
+    def weights(self) -> Tensor:
+        return self.log_weights.exp()
+
+
+@dataclass(frozen=True, eq=False)
+class OneStepSmoother:
+    r"""Exact :math:`p(z_{t-1}\mid z_t, x_{\le t-1}, h) = \mathcal N(m + G(z_t - A m),\; P - G P^- G^\top)`.
+
+    Here :math:`(m, P)` is the filter at t-1, :math:`P^- = A P A^\top + Q`, :math:`G = P A^\top (P^-)^{-1}`.
+    Given z_t the observation x_t adds nothing, so this is also the smoother given :math:`x_{\le t}`.
+    """
+
+    gain: Tensor
+    """G, (H, D, D)."""
+    offset: Tensor
+    """m - G A m, (N, H, D)."""
+    cov: Tensor
+    """(H, D, D)."""
+
+    def mean(self, z: Tensor) -> Tensor:
+        """Mean of z_{t-1} for states z_t of shape (..., N, H, D)."""
+        return self.offset + torch.einsum("hij,...nhj->...nhi", self.gain, z)
+
+
+@dataclass(frozen=True, eq=False)
+class _Correction:
+    """How one observation corrects every hypothesis, whitened: under it e = W (x - C m) is N(0, I)."""
+
+    whiten: Tensor
+    """W = L^-1 where L L' = S is the covariance of x, (H, O, O)."""
+    gain: Tensor
+    """P C' W', (H, D, O): the mean moves by gain e, the covariance shrinks by gain gain'."""
+    log_norm: Tensor
+    """log N(x) = log_norm - |e|^2 / 2, (H,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class KalmanBank:
+    """H linear-Gaussian hypotheses that share Q, C and R; tensors of any dtype are converted to float64."""
+
+    A: Tensor
+    """Transition matrices, (H, D, D)."""
+    Q: Tensor
+    """Process noise covariance, (D, D)."""
+    C: Tensor
+    """Observation matrix, (O, D)."""
+    R: Tensor
+    """Observation noise covariance, (O, O)."""
+    m0: Tensor
+    """Mean of z_0, the state seen as x_0, (H, D)."""
+    P0: Tensor
+    """Covariance of z_0, (H, D, D)."""
+    log_prior: Tensor
+    """Log prior weights, (H,); normalised when used."""
+
+    def __post_init__(self) -> None:
+        h, d, o = len(self.log_prior), self.Q.shape[-1], self.C.shape[0]
+        expected = {"A": (h, d, d), "Q": (d, d), "C": (o, d), "R": (o, o), "m0": (h, d), "P0": (h, d, d)}
+        for name, shape in expected.items():
+            if getattr(self, name).shape != shape:
+                raise InputError(f"{name}: got shape {tuple(getattr(self, name).shape)}, expected {shape}")
+        for field in fields(self):
+            object.__setattr__(self, field.name, getattr(self, field.name).to(torch.float64))
+
+    def filter(self, x: Tensor) -> BankPosterior:
+        """Filter sequences (N, T, O) from index 0; the posterior is about the state at index T - 1."""
+        if x.ndim != 3 or x.shape[1] < 1 or x.shape[2] != self.C.shape[0]:
+            raise InputError(f"x: got shape {tuple(x.shape)}, expected (N, T >= 1, {self.C.shape[0]})")
+        corrections, cov = self._corrections(x.shape[1])
+        block = max(1, BLOCK_NUMBERS // self.m0.numel())
+        parts = [self._filter_block(part, corrections) for part in torch.split(x.to(torch.float64), block)]
+        mean = torch.cat([part[0] for part in parts])
+        log_evidence = torch.cat([part[1] for part in parts])
+        log_weights = torch.log_softmax(self.log_prior + log_evidence, dim=-1)
+        return BankPosterior(log_weights, log_evidence, mean, cov)
+
+    def log_likelihood(self, posterior: BankPosterior) -> Tensor:
+        r""":math:`\log p(x_{\le t}) = \log\sum_h p(h)\,p(x_{\le t}\mid h)`, (N,)."""
+        return torch.logsumexp(torch.log_softmax(self.log_prior, dim=-1) + posterior.log_evidence, dim=-1)
+
+    def jump(self, dt: int) -> tuple[Tensor, Tensor]:
+        r"""Transition :math:`A^{dt}` and noise :math:`\sum_{k<dt} A^k Q (A^k)^\top`, each (H, D, D).
+
+        Built from jumps of 1, 2, 4, ... steps: (F, W) followed by (F', W') is (F' F, F' W F'^T + W').
+        """
+        if dt < 0:
+            raise InputError(f"dt: got {dt}, expected at least 0")
+        phi = torch.eye(self.Q.shape[0], dtype=torch.float64).expand_as(self.A)
+        noise = torch.zeros_like(self.A)
+        power, power_noise = self.A, self.Q.expand_as(self.A)
+        while dt:
+            if dt % 2:
+                phi, noise = power @ phi, _carry(power, noise) + power_noise
+            power, power_noise = power @ power, _carry(power, power_noise) + power_noise
+            dt //= 2
+        return phi, noise
+
+    def advance(self, posterior: BankPosterior, dt: int) -> BankPosterior:
+        """The state dt steps after the last observation; weights stay, as nothing new was seen."""
+        phi, noise = self.jump(dt)
+        mean = torch.einsum("hij,nhj->nhi", phi, posterior.mean)
+        cov = _carry(phi, posterior.cov) + noise
+        return BankPosterior(posterior.log_weights, posterior.log_evidence, mean, cov)
+
+    def predict(self, posterior: BankPosterior, dt: int) -> GaussianMixture:
+        r"""Predictive of each coordinate of :math:`x_{t+dt}`, batch shape (N, O); dt = 0 looks at t again."""
+        state = self.advance(posterior, dt)
+        means = torch.einsum("od,nhd->noh", self.C, state.mean)
+        variances = (_carry(self.C, state.cov) + self.R).diagonal(dim1=-2, dim2=-1).T
+        return GaussianMixture(state.log_weights.unsqueeze(1), means, variances)
+
+    def smoother(self, posterior: BankPosterior) -> OneStepSmoother:
+        """p(z_{t-1} | z_t, x_{<= t-1}) from the posterior at t - 1; needs A P A' + Q invertible."""
+        predicted = _carry(self.A, posterior.cov) + self.Q
+        # G = P A' predicted^-1, by solving predicted G' = A P (both covariances are symmetric).
+        gain = torch.linalg.solve(predicted, self.A @ posterior.cov).mT
+        identity = torch.eye(self.Q.shape[0], dtype=torch.float64)
+        offset = torch.einsum("hij,nhj->nhi", identity - gain @ self.A, posterior.mean)
+        # The sum form of P - G predicted G' stays positive where the difference would cancel.
+        cov = _carry(identity - gain @ self.A, posterior.cov) + _carry(gain, self.Q)
+        return OneStepSmoother(gain, offset, cov)
+
+    def _corrections(self, length: int) -> tuple[list[_Correction], Tensor]:
+        """Corrections at indices 0 .. length - 1 and the last filtered covariance: once for all sequences."""
+        corrections, cov = [], self.P0
+        for t in range(length):
+            cov = _carry(self.A, cov) + self.Q if t else cov
+            factor = torch.linalg.cholesky(_carry(self.C, cov) + self.R)
+            identity = torch.eye(self.R.shape[0], dtype=torch.float64).expand_as(factor)
+            whiten = torch.linalg.solve_triangular(factor, identity, upper=False)
+            gain = cov @ self.C.T @ whiten.mT
+            log_norm = whiten.diagonal(dim1=-2, dim2=-1).log().sum(-1) - 0.5 * self.R.shape[0] * LOG_2PI
+            corrections.append(_Correction(whiten, gain, log_norm))
+            cov = cov - gain @ gain.mT
+        return corrections, cov
+
+    def _filter_block(self, x: Tensor, corrections: list[_Correction]) -> tuple[Tensor, Tensor]:
+        """Means (n, H, D) and log evidences (n, H) after all of x."""
+        mean = self.m0.expand(len(x), *self.m0.shape)
+        log_evidence = torch.zeros(mean.shape[:2], dtype=torch.float64)
+        for t, step in enumerate(corrections):
+            mean = torch.einsum("hij,nhj->nhi", self.A, mean) if t else mean
+            error = torch.einsum("hop,nhp->nho", step.whiten, x[:, t, None, :] - mean @ self.C.T)
+            mean = mean + torch.einsum("hdo,nho->nhd", step.gain, error)
+            log_evidence += step.log_norm - 0.5 * (error**2).sum(-1)
+        return mean, log_evidence
+
+
+def _carry(matrix: Tensor, cov: Tensor) -> Tensor:
+    """M P M', the covariance of M z."""
+    return matrix @ cov @ matrix.mT

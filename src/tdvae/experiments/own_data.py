@@ -1,0 +1,111 @@
+"""A user's own sequences: fit a model, and judge its forecasts on held-out ones against two honest baselines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tdvae.data import from_npz, split
+from tdvae.distributions import Bernoulli, Categorical, DiagonalNormal, Distribution
+from tdvae.errors import InputError
+from tdvae.experiments.report import Measures
+from tdvae.jumps import Uniform, Widening
+from tdvae.likelihood import forecast
+from tdvae.models import TDVAE, for_data
+from tdvae.objectives import Learner
+from tdvae.rollout import belief_at
+from tdvae.training import FitResult, TrainConfig, fit
+from tdvae.training.config import derive_seed
+from tdvae.types import Sequences
+
+NAME = "fit"
+HORIZONS = (1, 2, 5, 10, 20, 50, 100)
+SAMPLES = 200
+TABLE = {
+    "nll": "NLL of the model, nats per step",
+    "nll_last_value": "… of the last value, with fitted spread",
+    "nll_marginal": "… of the marginal",
+}
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """Where a run's sequences come from, and how they were split: enough to find its test sequences again."""
+
+    file: Path
+    split_seed: int
+    longest_jump: int
+
+    def parts(self) -> tuple[Sequences, Sequences, Sequences]:
+        return split(from_npz(self.file), self.split_seed)
+
+    def info(self) -> dict[str, Any]:
+        file = str(self.file.resolve())
+        return {"experiment": NAME, "file": file, "split_seed": self.split_seed, "longest_jump": self.longest_jump}
+
+    @classmethod
+    def from_info(cls, info: dict[str, Any]) -> OwnData:
+        return cls(Path(info["file"]), info["split_seed"], info["longest_jump"])
+
+
+def train(own: OwnData, config: TrainConfig, choices: dict[str, Any], run_dir: Path, resume: bool) -> FitResult:
+    """Fit a TD-VAE to the file's training part; the widening curriculum ends at ``longest_jump``."""
+    data, validation, _ = own.parts()
+    if own.longest_jump > int(data.lengths.min()):
+        raise InputError(
+            f"longest_jump: {own.longest_jump} steps do not fit the shortest sequence of {int(data.lengths.min())}"
+        )
+    torch.manual_seed(derive_seed(config.seed))
+    model = for_data(data, **choices)
+    jumps = Widening(Uniform(1, own.longest_jump), start=2, until=0.35)
+    return fit(Learner(model), data, jumps, config, run_dir, validation, resume, own.info())
+
+
+@torch.no_grad()
+def evaluate(model: TDVAE, own: OwnData, seed: int) -> Measures:
+    """Forecasts from the middle of the test sequences, by δt. The baselines are fitted on the training part."""
+    data, _, test = own.parts()
+    torch.manual_seed(derive_seed(seed))
+    start = int(test.lengths.min()) // 2
+    belief = belief_at(model, test, start)
+    measures: Measures = {"nll": {}, "nll_marginal": {}}
+    for dt in HORIZONS:
+        if dt > own.longest_jump or start + dt > int(test.lengths.min()):
+            continue
+        future = test.x[:, start + dt - 1]
+        actions = None if test.actions is None else test.actions[:, start : start + dt]
+        density = forecast(model, belief, dt, SAMPLES, actions)
+        measures["nll"][str(dt)] = -float(density.log_prob(future).mean())
+        measures["nll_marginal"][str(dt)] = -float(_marginal(data, model).log_prob(future).mean())
+        if data.x.is_floating_point():
+            last = _last_value(data, test.x[:, start - 1], dt)
+            measures.setdefault("nll_last_value", {})[str(dt)] = -float(last.log_prob(future).mean())
+    return measures
+
+
+def _marginal(data: Sequences, model: TDVAE) -> Distribution:
+    """The best density that ignores time: each dimension's own frequencies, or mean and spread."""
+    steps, ndim = data.x[data.mask], data.x.ndim - 2
+    if data.x.is_floating_point():
+        return DiagonalNormal(steps.mean(0), _log_spread(steps - steps.mean(0)), event_ndim=ndim)
+    if data.x.dtype == torch.bool:
+        share = (steps.float().sum(0) + 0.5) / (len(steps) + 1)
+        return Bernoulli(torch.logit(share), event_ndim=ndim)
+    counts = torch.nn.functional.one_hot(steps, model.config.classes).sum(0) + 0.5
+    return Categorical(counts.log(), event_ndim=ndim)
+
+
+def _last_value(data: Sequences, last: Tensor, dt: int) -> DiagonalNormal:
+    """Tomorrow as today: the last value, with the spread that changes over δt had in training."""
+    change = data.x[:, dt:] - data.x[:, :-dt]
+    real = data.mask[:, dt:]
+    return DiagonalNormal(last, _log_spread(change[real]).expand_as(last), event_ndim=last.ndim - 1)
+
+
+def _log_spread(values: Tensor) -> Tensor:
+    """log of the root mean square; a constant sensor gets a small one instead of 0."""
+    return values.square().mean(0).sqrt().clamp(min=1e-6).log()

@@ -1,0 +1,78 @@
+"""What a training is told, and what follows from it: seeds, schedule, optimisers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from tdvae.errors import InputError
+from tdvae.training.muon import Muon
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Settings of one training. Only ``steps`` and the ``*_every`` intervals may change on resume."""
+
+    steps: int = 20_000
+    batch: int = 32  # sequences per step, over all processes
+    pairs: int = 32  # pairs (t1, t2) per sequence, all on one encoding
+    optimizer: Literal["adam", "muon"] = "adam"  # muon: Muon for inner matrices, Adam for the rest
+    learning_rate: float = 5e-4
+    muon_learning_rate: float = 0.01
+    schedule: Literal["constant", "cosine"] = "constant"  # cosine: decays to 0 at the last step
+    warmup: int = 0  # steps of linear warm-up
+    clip: float = 10.0  # largest gradient norm
+    seed: int = 0
+    validate_every: int = 1_000
+    checkpoint_every: int = 1_000
+    log_every: int = 50
+    accelerator: str = "auto"
+    devices: int = 1
+    precision: Literal["32-true", "bf16-mixed", "64-true"] = "32-true"
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "pairs", "validate_every", "checkpoint_every", "log_every", "devices"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name}: expected at least 1, got {getattr(self, name)}")
+        for name in ("learning_rate", "muon_learning_rate", "clip"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise InputError(f"{name}: expected a positive number, got {value}")
+        if self.seed < 0 or self.warmup < 0:
+            raise InputError(f"seed and warmup: expected at least 0, got {self.seed} and {self.warmup}")
+        if self.batch % self.devices:
+            raise InputError(f"batch: {self.batch} sequences cannot be shared evenly by {self.devices} devices")
+
+
+RESUMABLE = ("steps", "validate_every", "checkpoint_every", "log_every", "tensorboard")
+
+
+def rate_factor(config: TrainConfig, step: int) -> float:
+    """What the learning rates are multiplied with at a step: a pure function, so that a resumed run continues it."""
+    warm = min(1.0, (step + 1) / (config.warmup + 1))
+    if config.schedule == "constant":
+        return warm
+    return warm * 0.5 * (1 + math.cos(math.pi * step / config.steps))
+
+
+def make_optimizers(config: TrainConfig, module: nn.Module) -> list[torch.optim.Optimizer]:
+    """Adam, or Adam with Muon for the square matrices inside the maps."""
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    inner = [p for p in parameters if config.optimizer == "muon" and p.ndim == 2 and p.shape[0] == p.shape[1]]
+    chosen = {id(p) for p in inner}
+    rest = [p for p in parameters if id(p) not in chosen]
+    optimizers: list[torch.optim.Optimizer] = [torch.optim.Adam(rest, lr=config.learning_rate)]
+    if inner:
+        optimizers.append(Muon(inner, lr=config.muon_learning_rate))
+    return optimizers
+
+
+def derive_seed(*parts: int) -> int:
+    """An independent seed for each purpose, step and rank: the whole random state of a run is (seed, step)."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))

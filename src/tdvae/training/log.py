@@ -1,0 +1,101 @@
+"""Where a training's numbers go: metrics.jsonl, optionally TensorBoard, and a progress bar for whoever watches."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from tdvae.errors import InputError
+from tdvae.training.checkpoint import write_file
+
+
+class Log(Protocol):
+    """What the loop tells while it runs. Other ranks than the first get one that does nothing."""
+
+    def record(self, step: int, values: dict[str, float]) -> None: ...
+    def progress(self, step: int, terms: dict[str, float]) -> None: ...
+    def close(self) -> None: ...
+
+
+class SilentLog:
+    def record(self, step: int, values: dict[str, float]) -> None:
+        pass
+
+    def progress(self, step: int, terms: dict[str, float]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class RunLog:
+    """metrics.jsonl in the run folder; resuming first drops the lines that the lost steps had written."""
+
+    def __init__(self, run_dir: Path, start: int, steps: int, tensorboard: bool, bar: bool) -> None:
+        self.path = run_dir / "metrics.jsonl"
+        self._forget_after(start)
+        self.file = self.path.open("a")
+        self.board = _summary_writer(run_dir / "tensorboard") if tensorboard else None
+        self.name = run_dir.name
+        self.console = Console(stderr=True)
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[terms]}"),
+            console=self.console,
+            disable=not (bar and self.console.is_terminal),
+        )
+        self.bar.start()
+        self.task = self.bar.add_task(self.name, total=steps, completed=start, terms="")
+
+    def record(self, step: int, values: dict[str, float]) -> None:
+        self.file.write(json.dumps({"step": step, **values}) + "\n")
+        self.file.flush()
+        if self.board is not None:
+            for name, value in values.items():
+                self.board.add_scalar(name, value, step)
+        if "validation" in values and self.bar.disable:
+            total = self.bar.tasks[self.task].total
+            self.console.print(
+                f"{self.name}  step {step}/{total:.0f}  validation {values['validation']:.4f} nats", highlight=False
+            )
+
+    def progress(self, step: int, terms: dict[str, float]) -> None:
+        shown = "  ".join(f"{name} {value:.3f}" for name, value in terms.items())
+        self.bar.update(self.task, completed=step, terms=shown)
+
+    def close(self) -> None:
+        self.bar.stop()
+        self.file.close()
+        if self.board is not None:
+            self.board.close()
+
+    def _forget_after(self, start: int) -> None:
+        """Keep whole lines up to the step that is resumed from: a killed run may have logged more, or half a line."""
+        kept = []
+        for line in self.path.read_text().splitlines(keepends=True) if self.path.exists() else []:
+            if line.endswith("\n") and json.loads(line)["step"] <= start:
+                kept.append(line)
+        write_file(self.path, "".join(kept).encode())
+
+
+def _summary_writer(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InputError("tensorboard: not installed; pip install 'tdvae[tensorboard]'") from error
+    return SummaryWriter(str(folder))

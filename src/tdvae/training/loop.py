@@ -1,0 +1,277 @@
+"""The only training loop.
+
+Its whole random state is (seed, step): data order, pairs and noise of every step are drawn from seeds derived from
+them. So a resumed run repeats an uninterrupted one bit by bit; a checkpoint needs weights, optimisers and the step.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Generator, Tensor, nn
+
+from tdvae.errors import CheckpointError, DivergenceError, InputError
+from tdvae.jumps import Jumps
+from tdvae.objectives import Learner
+from tdvae.training import checkpoint
+from tdvae.training.config import RESUMABLE, TrainConfig, derive_seed, make_optimizers, rate_factor
+from tdvae.training.log import Log, RunLog, SilentLog
+from tdvae.types import Pairs, Sequences, SequenceSource
+
+ORDER, PAIRS, NOISE, VALIDATION = range(4)  # purposes of derived seeds
+KEPT_CHECKPOINTS = 2
+VALIDATION_BATCH = 256
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """How a training ended."""
+
+    run_dir: Path
+    steps: int
+    best_step: int
+    best_validation: float  # nats per pair, on the validation sequences; of the last step if there are none
+
+
+class _Wire(nn.Module):
+    """The learner behind plain tensors, which is what Fabric and DDP carry."""
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__()
+        self.learner = learner
+
+    def forward(self, batch: dict[str, Tensor], t1: Tensor, t2: Tensor) -> dict[str, Tensor]:
+        return self.learner(Sequences(**batch), Pairs(t1, t2)).named()
+
+
+def fit(
+    learner: Learner,
+    data: SequenceSource,
+    jumps: Jumps,
+    config: TrainConfig,
+    run_dir: str | Path,
+    validation: SequenceSource | None = None,
+    resume: bool = False,
+    info: dict[str, Any] | None = None,
+    progress: bool = True,
+) -> FitResult:
+    """Train ``learner`` and leave it with its best validated weights (the last ones, without validation).
+
+    ``run_dir`` becomes a run: config.json, metrics.jsonl, checkpoints/. An existing one is refused, unless ``resume``.
+    ``info`` is kept in config.json, for whoever opens the run later. ``progress`` shows a bar where there is a
+    terminal, and else a line at each validation.
+    """
+    if len(data) == 0 or (validation is not None and len(validation) == 0):
+        raise InputError("data: expected at least one sequence for training and for validation, got none")
+    return _Training(learner, data, jumps, config, Path(run_dir), validation, resume, info or {}, progress).run()
+
+
+class _Training:
+    def __init__(
+        self,
+        learner: Learner,
+        data: SequenceSource,
+        jumps: Jumps,
+        config: TrainConfig,
+        run_dir: Path,
+        validation: SequenceSource | None,
+        resume: bool,
+        info: dict[str, Any],
+        progress: bool,
+    ) -> None:
+        self.learner, self.data, self.jumps, self.config = learner, data, jumps, config
+        self.run_dir, self.validation, self.progress = run_dir, validation, progress
+        self.fabric = Fabric(accelerator=config.accelerator, devices=config.devices, precision=config.precision)
+        self.fabric.launch()
+        self.step, self.best, self.best_step = 0, math.inf, 0
+        self._open(resume, info)
+        optimizers = make_optimizers(config, learner)
+        self.rates = [group["lr"] for o in optimizers for group in o.param_groups]
+        module, *wrapped = self.fabric.setup(_Wire(learner), *optimizers)
+        self.module, self.optimizers = module, wrapped
+        if resume:
+            self._restore()
+
+    # One step, and all of them
+
+    def run(self) -> FitResult:
+        log = self._log()
+        try:
+            while self.step < self.config.steps:
+                terms = self._train_step()
+                self.step += 1
+                self._report(log, terms)
+        finally:
+            log.close()
+        if self.validation is not None:
+            best, _ = checkpoint.newest(self.checkpoints, "best")
+            self.learner.load_state_dict(best.tensors["weights"])
+        return FitResult(self.run_dir, self.step, self.best_step, self.best)
+
+    def _train_step(self) -> dict[str, Tensor]:
+        batch, pairs = self._draw(self.step)
+        factor = rate_factor(self.config, self.step)
+        groups = [group for o in self.optimizers for group in o.param_groups]
+        for group, rate in zip(groups, self.rates, strict=True):
+            group["lr"] = rate * factor
+        torch.manual_seed(derive_seed(self.config.seed, NOISE, self.step, self.fabric.global_rank))
+        terms = self.module(batch, pairs.t1, pairs.t2)
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        self.fabric.backward(sum(terms.values()))
+        norm = nn.utils.clip_grad_norm_(self.learner.parameters(), self.config.clip)
+        self._check_finite({**terms, "gradient": norm})
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return {name: term.detach() for name, term in terms.items()}
+
+    def _draw(self, step: int) -> tuple[dict[str, Tensor], Pairs]:
+        """This rank's share of the step's batch, and its pairs. Every rank draws the whole and takes its slice."""
+        batch, size = self.config.batch, len(self.data)
+        positions = range(step * batch, (step + 1) * batch)
+        index = torch.tensor([int(self._order(p // size)[p % size]) for p in positions])
+        generator = Generator().manual_seed(derive_seed(self.config.seed, PAIRS, step))
+        pairs = self.jumps.sample(
+            self.data.lengths[index], self.config.pairs, generator, progress=step / self.config.steps
+        )
+        share = batch // self.fabric.world_size
+        mine = slice(self.fabric.global_rank * share, (self.fabric.global_rank + 1) * share)
+        return _tensors(self.data.select(index[mine]).to(self.fabric.device)), pairs.select(mine).to(self.fabric.device)
+
+    def _order(self, epoch: int) -> Tensor:
+        """The order in which an epoch visits the data."""
+        if getattr(self, "_epoch", None) != epoch:
+            self._epoch = epoch
+            generator = Generator().manual_seed(derive_seed(self.config.seed, ORDER, epoch))
+            self._permutation = torch.randperm(len(self.data), generator=generator)
+        return self._permutation
+
+    def _check_finite(self, values: dict[str, Tensor]) -> None:
+        for name, value in values.items():
+            if not math.isfinite(value.item()):
+                good = checkpoint.numbered(self.checkpoints, "step")
+                raise DivergenceError(
+                    f"step {self.step}: {name} is {value.item()}; last good checkpoint: "
+                    f"{good[0] if good else 'none yet'}. Try a lower learning rate or a smaller clip"
+                )
+
+    # What happens between steps
+
+    def _report(self, log: Log, terms: dict[str, Tensor]) -> None:
+        config, step, last = self.config, self.step, self.step == self.config.steps
+        if step % config.log_every == 0 or last:
+            shown = {name: self._mean_over_ranks(term) for name, term in terms.items()}
+            log.progress(step, shown)
+            log.record(step, {**shown, "total": sum(shown.values())})
+        if step % config.validate_every == 0 or last:
+            value = self._validate() if self.validation is not None else float(sum(terms.values()))
+            log.record(step, {"validation": value})
+            if value < self.best or self.validation is None:
+                self.best, self.best_step = value, step
+                if self.validation is not None:
+                    self._save("best", keep=1, optimizers=False)
+        if step % config.checkpoint_every == 0 or last:
+            self._save("step", keep=KEPT_CHECKPOINTS, optimizers=True)
+
+    def _mean_over_ranks(self, term: Tensor) -> float:
+        mean = self.fabric.all_reduce(term, reduce_op="mean")
+        assert isinstance(mean, Tensor)
+        return float(mean)
+
+    @torch.no_grad()
+    def _validate(self) -> float:
+        """The loss on all validation sequences, with the final law of jumps and always the same pairs and noise."""
+        assert self.validation is not None
+        self.module.eval()
+        total, seed = 0.0, self.config.seed
+        for number, index in enumerate(torch.arange(len(self.validation)).split(VALIDATION_BATCH)):
+            sequences = self.validation.select(index)
+            torch.manual_seed(derive_seed(seed, VALIDATION, number))
+            pairs = self.jumps.sample(sequences.lengths, self.config.pairs, torch.default_generator).to(
+                self.fabric.device
+            )
+            terms = self.module(_tensors(sequences.to(self.fabric.device)), pairs.t1, pairs.t2)
+            total += float(sum(terms.values())) * len(index)
+        self.module.train()
+        return total / len(self.validation)
+
+    # The run folder
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.run_dir / "checkpoints"
+
+    def _description(self, info: dict[str, Any]) -> dict[str, Any]:
+        model = self.learner.model.describe()
+        return {"model": model, "train": asdict(self.config), "jumps": repr(self.jumps), "info": info}
+
+    def _open(self, resume: bool, info: dict[str, Any]) -> None:
+        path = self.run_dir / "config.json"
+        if self.fabric.is_global_zero:
+            if resume:
+                self._check_same(path)
+            elif self.run_dir.exists() and any(self.run_dir.iterdir()):
+                raise InputError(
+                    f"run_dir: {self.run_dir} exists and is not empty; resume it, or choose another folder"
+                )
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            checkpoint.write_file(path, checkpoint.to_json(self._description(info)))
+        self.fabric.barrier()
+
+    def _check_same(self, path: Path) -> None:
+        """A run may only be resumed as what it is."""
+        try:
+            before = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise InputError(f"run_dir: {self.run_dir} holds no run to resume ({error})") from error
+        now = json.loads(checkpoint.to_json(self._description({})))
+        for entry in RESUMABLE:
+            before["train"].pop(entry, None), now["train"].pop(entry, None)
+        for part in ("model", "train", "jumps"):
+            if before[part] != now[part]:
+                raise InputError(f"resume: {self.run_dir} was started with another {part}; use the same settings")
+
+    def _log(self) -> Log:
+        if not self.fabric.is_global_zero:
+            return SilentLog()
+        return RunLog(self.run_dir, self.step, self.config.steps, self.config.tensorboard, self.progress)
+
+    def _save(self, kind: str, keep: int, optimizers: bool) -> None:
+        if self.fabric.is_global_zero:
+            tensors = {"weights": self.learner.state_dict()}
+            if optimizers:
+                for number, optimizer in enumerate(self.optimizers):
+                    tensors[f"optimizer_{number}"] = checkpoint.optimizer_tensors(optimizer)
+            state = {
+                "step": self.step,
+                "best": self.best if math.isfinite(self.best) else None,
+                "best_step": self.best_step,
+                "random": {"seed": self.config.seed, "step": self.step},
+                "data_position": self.step * self.config.batch,
+            }
+            checkpoint.save_numbered(self.checkpoints, kind, self.step, tensors, state, keep)
+        self.fabric.barrier()
+
+    def _restore(self) -> None:
+        saved, refused = checkpoint.newest(self.checkpoints, "step")
+        for reason in refused:
+            self.fabric.print(f"warning: {reason}; going back to {saved.path.name}")
+        try:
+            self.learner.load_state_dict(saved.tensors["weights"])
+        except RuntimeError as error:
+            raise CheckpointError(f"checkpoint {saved.path}: its weights belong to another model") from error
+        for number, optimizer in enumerate(self.optimizers):
+            checkpoint.restore_optimizer(optimizer, saved.tensors[f"optimizer_{number}"])
+        self.step, self.best_step = saved.state["step"], saved.state["best_step"]
+        self.best = math.inf if saved.state["best"] is None else saved.state["best"]
+
+
+def _tensors(sequences: Sequences) -> dict[str, Tensor]:
+    named = {f.name: getattr(sequences, f.name) for f in fields(sequences)}
+    return {name: tensor for name, tensor in named.items() if tensor is not None}

@@ -1,0 +1,56 @@
+"""Muon: momentum whose matrix update is orthogonalised, so that every direction of a weight matrix learns equally fast.
+
+`torch.optim.Muon` does the same one matrix at a time in bfloat16; for the many small matrices of our maps on a CPU that
+took thirty times as long as this version, which stacks matrices of one shape and stays in their own precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+
+
+def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
+    """Approximately U Vᵀ of each (..., m, n) matrix, by the quintic Newton-Schulz iteration of Jordan et al. (2024)."""
+    x = matrices / (matrices.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(iterations):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=-4.7750, alpha=2.0315), x, beta=3.4445)
+    return x
+
+
+class Muon(torch.optim.Optimizer):
+    """For square matrices only; give the other parameters to Adam."""
+
+    def __init__(self, params: Iterable[Tensor], lr: float, momentum: float = 0.95) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum})
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        for group in self.param_groups:
+            by_shape: dict[torch.Size, list[Tensor]] = {}
+            for p in group["params"]:
+                if p.grad is not None:
+                    by_shape.setdefault(p.shape, []).append(p)
+            for alike in by_shape.values():
+                self._update(alike, group)
+        return loss
+
+    def _update(self, alike: list[Tensor], group: dict[str, Any]) -> None:
+        directions = []
+        for p in alike:
+            assert p.grad is not None
+            momentum = self.state[p].setdefault("momentum", torch.zeros_like(p))
+            momentum.lerp_(p.grad, 1 - group["momentum"])
+            directions.append(p.grad.lerp(momentum, group["momentum"]))  # Nesterov
+        for p, update in zip(alike, orthogonalise(torch.stack(directions)), strict=True):
+            p.add_(update, alpha=-group["lr"])
