@@ -1,0 +1,265 @@
+"""One contract over every model, and what is particular to some."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import tdvae
+from tdvae import Learner, Sequences, TDVAEConfig, TrainConfig, jumps
+from tdvae.distributions import DiagonalNormal
+from tdvae.models import TDVAE, build, for_data
+from tdvae.nn.drift import Turn
+from tdvae.nn.ladder import product
+from tdvae.nn.recurrent import ActionSummary, DeepLSTMBelief, LinearRecurrenceBelief
+from tdvae.types import Latent, Pairs
+
+TURNING = TDVAEConfig(
+    likelihood="first_components",
+    belief_network="linear_recurrence",
+    belief=12,
+    readout=10,
+    readout_hidden=16,
+    maps="residual",
+    hidden=16,
+    drift="turn",
+    smoothing="product",
+    sigma=0.1,
+)
+CONFIGS = {
+    "app_d": TDVAEConfig(likelihood="first_components", dt="number", smoothing_sees_b2=False),
+    "one_layer": TDVAEConfig(layers=1, latent=3),
+    "five_layers": TDVAEConfig(layers=5, latent=2, hidden=12, drift="stay"),
+    "deep_belief": TDVAEConfig(belief_network="deep_lstm", belief=7, belief_layers=3),
+    "turning": TURNING,
+    "bits": TDVAEConfig(event_shape=(4, 3), likelihood="bernoulli", encoder=(9, 8), decoder=(10,), dt="none"),
+    "classes": TDVAEConfig(event_shape=(5,), likelihood="categorical", classes=4, maps="residual", hidden=10),
+    "acting": TDVAEConfig(event_shape=(2,), actions=3, rewards=True, smoothing="product", drift="stay"),
+}
+N, T = 3, 24
+
+
+def observations(config: TDVAEConfig) -> Sequences:
+    shape = (N, T, *config.event_shape)
+    x = torch.randn(shape)
+    if config.likelihood == "bernoulli":
+        x = torch.rand(shape) > 0.5
+    if config.classes:
+        x = torch.randint(config.classes, shape)
+    return Sequences(
+        x,
+        torch.full((N,), T),
+        torch.randn(N, T, config.actions) if config.actions else None,
+        torch.randn(N, T) if config.rewards else None,
+    )
+
+
+@pytest.fixture(params=CONFIGS)
+def model(request: pytest.FixtureRequest) -> TDVAE:
+    return build(CONFIGS[request.param])
+
+
+def test_update_is_filter(model: TDVAE) -> None:
+    sequences = observations(model.config)
+    codes = model.filter(sequences).codes
+    assert codes.shape[:2] == (N, T + 1)
+    for t in (0, 1, 7, T):
+        torch.testing.assert_close(tdvae.belief_at(model, sequences, t).code, codes[:, t], rtol=1e-4, atol=1e-5)
+
+
+def test_given_scores_what_sample_drew(model: TDVAE) -> None:
+    """In the same context, both give the same distribution, for all three ladders."""
+    sequences = observations(model.config)
+    pairs = jumps.Uniform(1, 4).sample(sequences.lengths, 5, torch.Generator().manual_seed(0))
+    beliefs = model.filter(sequences)
+    b1, b2 = beliefs.at(pairs.t1), beliefs.at(pairs.t2)
+    actions = tdvae.objectives.actions_between(sequences, pairs)
+    z2, p_B2 = model.p_B.sample(b2)
+    z1, q_S1 = model.q_S.sample(z2, b1, b2, pairs.dt)
+    z3, p_T3 = model.p_T.sample(z1, pairs.dt, actions)
+    again = (
+        (p_B2, model.p_B.given(z2, b2)),
+        (q_S1, model.q_S.given(z1, z2, b1, b2, pairs.dt)),
+        (p_T3, model.p_T.given(z3, z1, pairs.dt, actions)),
+    )
+    assert len(z1.layers) == model.config.layers
+    for drawn, scored in again:
+        for layer, other in zip(drawn.layers, scored.layers, strict=True):
+            torch.testing.assert_close(layer.mean, other.mean)
+            torch.testing.assert_close(layer.log_sigma, other.log_sigma)
+    torch.testing.assert_close(p_B2.log_prob(z2), model.p_B.given(z2, b2).log_prob(z2))
+
+
+def test_states_roll_out_and_decode(model: TDVAE) -> None:
+    sequences = observations(model.config)
+    belief = tdvae.belief_at(model, sequences, 10)
+    actions = None if sequences.actions is None else sequences.actions[:, 10:16]
+    with torch.no_grad():
+        z = model.sample_state(belief, 7)
+    states = tdvae.rollout(model, z, [3, 1, 2], actions)
+    assert states.layers[0].shape == (3, 7, N, model.config.latent)
+    decoded = model.decode(states)
+    assert decoded.sample().shape == (3, 7, N, *model.config.event_shape)
+    assert decoded.log_prob(sequences.x[:, 10]).shape == (3, 7, N)
+    density = tdvae.forecast(model, belief, 4, samples=20, a=actions)
+    assert bool(torch.isfinite(density.log_prob(sequences.x[:, 13])).all())
+
+
+def test_a_saved_model_loads_as_the_same(model: TDVAE, tmp_path: Path) -> None:
+    data = observations(model.config)
+    config = TrainConfig(steps=2, batch=2, pairs=3)
+    tdvae.fit(Learner(model), data, jumps.Uniform(1, 3), config, tmp_path / "run", progress=False)
+    loaded = tdvae.load(tmp_path / "run")
+    assert loaded.config == model.config
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, loaded.state_dict()[name]), name
+
+
+def test_every_parameter_learns(model: TDVAE) -> None:
+    sequences = observations(model.config)
+    pairs = jumps.Uniform(1, 4).sample(sequences.lengths, 20, torch.Generator().manual_seed(0))
+    pairs = Pairs(torch.cat([torch.zeros(N, 1).long(), pairs.t1], 1), torch.cat([torch.ones(N, 1).long(), pairs.t2], 1))
+    Learner(model)(sequences, pairs).total.backward()
+    still = [name for name, p in model.named_parameters() if p.grad is None or not bool(p.grad.abs().sum() > 0)]
+    assert still == []
+
+
+def test_a_copy_of_a_model_is_independent_of_it() -> None:
+    """q_S borrows p_B and the drift: in a copy it must borrow the copy's."""
+    model = build(TURNING)
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+    assert twin.q_S._prior is not None
+    assert twin.q_S._back is not None
+    assert twin.q_S._prior.__self__ is twin.p_B  # type: ignore[attr-defined]
+    assert twin.q_S._back.__self__ is twin.p_T.drift  # type: ignore[attr-defined]
+
+
+def test_a_linear_recurrence_is_the_plain_loop() -> None:
+    network = LinearRecurrenceBelief(inputs=2, modes=5, memory=(3.0, 40.0), fastest=1.0)
+    torch.nn.init.normal_(network.first)
+    x = torch.randn(3, 37, 2)
+    codes, last = network.scan(network.initial(3), x)
+    pole = torch.polar(torch.exp(-network.log_decay.exp()), network.angle)
+    h = torch.complex(*network.first).expand(3, 5)
+    drive = network.drive(x) * torch.sqrt(2 * network.log_decay.exp())
+    for t in range(37):
+        h = pole * h + drive[:, t]
+        torch.testing.assert_close(codes[:, t, :5], h.real, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(codes[:, t, 5:10], h.imag, rtol=1e-4, atol=1e-5)
+    first, middle = network.scan(network.initial(3), x[:, :20])
+    second, end = network.scan(middle, x[:, 20:])
+    torch.testing.assert_close(torch.cat([first, second], 1), codes, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(end.carry[0], last.carry[0], rtol=1e-4, atol=1e-5)
+
+
+def test_higher_belief_layers_reach_lower_ones_a_step_later() -> None:
+    """App. C: b^1_t depends on b^2_{t-1}, and as its b^0 on b^L_{t-1}; the layer below is of the same time."""
+    network = DeepLSTMBelief(inputs=1, size=4, layers=3)
+    code = torch.randn(1, 12, requires_grad=True)
+    belief = network.initial(1)
+    codes, _ = network.scan(tdvae.Belief(code, belief.carry), torch.randn(1, 1, 1))
+    for layer, sources in ((0, {0, 1, 2}), (1, {0, 1, 2}), (2, {0, 1, 2})):
+        (gradient,) = torch.autograd.grad(codes[0, 0, 4 * layer : 4 * layer + 4].sum(), code, retain_graph=True)
+        reached = {source for source in range(3) if float(gradient[0, 4 * source : 4 * source + 4].abs().sum()) > 0}
+        assert reached == sources
+    assert network.cells[2].input_size == 1 + 4  # the top layer has none above
+
+
+def test_a_jump_sees_all_its_actions_and_no_others() -> None:
+    summary = ActionSummary(actions=2, size=6)
+    actions = torch.randn(4, 9, 2, requires_grad=True)
+    summary(actions, torch.tensor([1, 3, 5, 9])).sum().backward()
+    assert actions.grad is not None
+    for row, dt in enumerate((1, 3, 5, 9)):
+        assert float(actions.grad[row, :dt].abs().sum(-1).min()) > 0
+        assert float(actions.grad[row, dt:].abs().sum()) == 0
+
+
+def test_the_order_of_actions_counts() -> None:
+    model = build(CONFIGS["acting"])
+    z = model.sample_state(model.initial(1), 1)
+    actions = torch.randn(1, 1, 4, 3)
+
+    def mean(a: Tensor) -> Tensor:
+        return model.p_T.given(z, z, torch.full((1, 1), 4), a).layers[0].mean
+
+    assert not torch.allclose(mean(actions), mean(actions.flip(2)))
+
+
+def test_an_action_belongs_to_the_observation_it_causes() -> None:
+    """a_t enters b_t together with x_t, and the jump t1 → t2 takes a_{t1+1} … a_{t2}."""
+    config = CONFIGS["acting"]
+    sequences = observations(config)
+    marked = replace(sequences, actions=torch.arange(1.0, T + 1)[None, :, None].expand(N, T, 3).contiguous())
+    taken = tdvae.objectives.actions_between(marked, Pairs(torch.tensor([[4]] * N), torch.tensor([[7]] * N)))
+    assert taken is not None
+    assert taken[0, 0, :, 0].tolist() == [5.0, 6.0, 7.0]
+
+
+def test_turning_there_and_back_is_staying() -> None:
+    turn = Turn([4, 6])
+    for p in turn.rates.parameters():
+        torch.nn.init.zeros_(p)
+    torch.nn.init.normal_(turn.rates.out.bias)  # rates that do not depend on z
+    z = Latent((torch.randn(5, 4), torch.randn(5, 6)))
+    dt = torch.tensor([1, 2, 30, 4, 100])
+    torch.testing.assert_close(turn.back(turn(z, dt), dt).flat, z.flat, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(turn(z, dt).flat.norm(dim=-1), z.flat.norm(dim=-1))
+
+
+def test_product_of_normals_is_bayes_rule() -> None:
+    prior = DiagonalNormal(torch.tensor([1.0]), torch.tensor([0.3]))
+    message = DiagonalNormal(torch.tensor([-2.0]), torch.tensor([-0.5]))
+    fused = product(prior, message)
+    grid = torch.linspace(-8, 8, 4001)[:, None]
+    density = torch.exp(prior.log_prob(grid) + message.log_prob(grid))
+    density = density / density.sum()
+    mean = (density * grid[:, 0]).sum()
+    sigma = (density * (grid[:, 0] - mean) ** 2).sum().sqrt()
+    torch.testing.assert_close(fused.mean[0], mean, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(fused.sigma[0], sigma, rtol=1e-4, atol=1e-4)
+
+
+def test_integrating_the_last_layer_changes_the_noise_not_the_forecast() -> None:
+    """The analytic last layer and plain Monte Carlo estimate the same density."""
+    model = build(replace(TURNING, sigma=0.5))
+    belief = tdvae.belief_at(model, observations(model.config), 8)
+    x = torch.tensor([[0.3], [-0.2], [1.0]])
+    integrated = tdvae.forecast(model, belief, 3, samples=4000).log_prob(x)
+    with torch.no_grad():
+        states = model.transition(model.sample_state(belief, 40_000), 3)
+        plain = torch.logsumexp(model.decode(states).log_prob(x), 0) - torch.log(torch.tensor(40_000.0))
+    torch.testing.assert_close(integrated, plain, rtol=0, atol=0.06)
+
+
+def test_for_data_takes_any_units() -> None:
+    """Data in other units give the same model, and densities that differ by exactly the change of units."""
+    x = torch.randn(20, 12, 2)
+    belief, forecasts = [], []
+    for scale, shift in ((1.0, 0.0), (1000.0, -5e4)):
+        data = tdvae.data.from_arrays(x * scale + shift)
+        torch.manual_seed(5)
+        model = for_data(data, latent=4)
+        torch.manual_seed(6)
+        belief.append(tdvae.belief_at(model, data, 5))
+        forecasts.append(tdvae.forecast(model, belief[-1], 2, samples=30).log_prob(data.x[:, 6]))
+    torch.testing.assert_close(belief[0].code, belief[1].code, rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(forecasts[0] - 2 * torch.log(torch.tensor(1000.0)), forecasts[1], rtol=1e-2, atol=1e-2)
+
+
+def test_a_forecast_density_integrates_to_one() -> None:
+    model = build(TURNING)
+    density = tdvae.forecast(model, model.initial(1), 5, samples=50)
+    grid = torch.linspace(-30, 30, 3_001)
+    mass = torch.stack([density.log_prob(x.view(1, 1)).exp() for x in grid]).sum(0) * (grid[1] - grid[0])
+    torch.testing.assert_close(mass, torch.ones_like(mass), rtol=1e-3, atol=1e-3)
+    low, high = density.quantile(0.05), density.quantile(0.95)
+    torch.testing.assert_close(density.cdf(high) - density.cdf(low), torch.full_like(low, 0.9), rtol=0, atol=1e-4)

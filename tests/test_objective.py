@@ -1,0 +1,260 @@
+"""The loss against cases whose answer is known: exact linear-Gaussian inference, and hand-made indices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tdvae import Learner, TDVAEConfig, importance_log_prob, jumps, pair_terms, subsequence_loss, tdvae_loss
+from tdvae.distributions import DiagonalNormal
+from tdvae.exact import KalmanBank
+from tdvae.models import build
+from tdvae.models.base import Beliefs
+from tdvae.nn.ladder import Ladder
+from tdvae.types import Latent, Pairs, Sequences
+
+NOISE = 0.3
+A = torch.tensor([[math.cos(0.4), -math.sin(0.4)], [math.sin(0.4), math.cos(0.4)]], dtype=torch.float64) * 0.97
+Q = torch.tensor([[0.05, 0.01], [0.01, 0.03]], dtype=torch.float64)
+
+
+class GaussianLadder(Ladder):
+    """A full two-dimensional normal as two layers: z^2 first, then z^1 given z^2."""
+
+    depth = 2
+
+    def moments(self, *given: Any) -> tuple[Tensor, Tensor]:
+        raise AssertionError("each ladder says what its moments are")
+
+    def context(self, *given: Any) -> tuple[Tensor, Tensor]:
+        return self.moments(*given)
+
+    def layer(self, index: int, context: tuple[Tensor, Tensor], above: Sequence[Tensor]) -> DiagonalNormal:
+        mean, cov = context
+        top = mean[..., 1:], cov[..., 1:, 1]
+        if index == 1:
+            return DiagonalNormal(top[0], 0.5 * top[1].log())
+        gain = cov[..., :1, 1] / top[1]
+        conditional = mean[..., :1] + gain * (above[0] - top[0])
+        return DiagonalNormal(conditional, 0.5 * (cov[..., :1, 0] - gain * cov[..., 1:, 0]).log())
+
+
+def unpack(b: Tensor) -> tuple[Tensor, Tensor]:
+    return b[..., :2], b[..., 2:].unflatten(-1, (2, 2))
+
+
+class KalmanBelief(GaussianLadder):
+    def moments(self, b: Tensor) -> tuple[Tensor, Tensor]:
+        return unpack(b)
+
+
+class LinearTransition(GaussianLadder):
+    def moments(self, z1: Latent, dt: Tensor, actions: None) -> tuple[Tensor, Tensor]:
+        assert bool((dt == 1).all())
+        mean = z1.flat @ A.mT
+        return mean, Q.expand(*mean.shape, 2)
+
+
+class OneStepSmoother(GaussianLadder):
+    """p(z_{t-1} | z_t, x_≤t-1), its covariance times ``widen``: with 1 it is exact."""
+
+    def __init__(self, widen: float) -> None:
+        super().__init__()
+        self.widen = widen
+
+    def moments(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
+        mean, cov = unpack(b1)
+        ahead = A @ cov @ A.mT + Q
+        gain = cov @ A.mT @ torch.linalg.inv(ahead)
+        smoothed = mean + (gain @ (z2.flat - mean @ A.mT)[..., None])[..., 0]
+        return smoothed, (cov - gain @ ahead @ gain.mT) * self.widen
+
+
+class ExactModel:
+    """A linear-Gaussian state-space model whose p_B and q_S are the Kalman filter and smoother."""
+
+    def __init__(self, widen: float = 1.0) -> None:
+        self.p_B, self.q_S, self.p_T = KalmanBelief(), OneStepSmoother(widen), LinearTransition()
+        self.known: Beliefs | None = None
+        self.bank = KalmanBank(
+            A=A[None],
+            Q=Q,
+            C=torch.tensor([[1.0, 0.0]]),
+            R=torch.tensor([[NOISE**2]], dtype=torch.float64),
+            m0=torch.zeros(1, 2),
+            P0=torch.eye(2)[None],
+            log_prior=torch.zeros(1),
+        )
+
+    def p_D(self, z: Latent) -> DiagonalNormal:
+        mean = z.layers[0]
+        return DiagonalNormal(mean, torch.full_like(mean, math.log(NOISE)))
+
+    def filter(self, sequences: Sequences) -> Beliefs:
+        if self.known is None:  # each test has one batch
+            self.known = self._filter(sequences)
+        return self.known
+
+    def _filter(self, sequences: Sequences) -> Beliefs:
+        codes = [torch.zeros(len(sequences), 6, dtype=torch.float64)]  # b_0 is not used here
+        for t in range(1, sequences.horizon + 1):
+            posterior = self.bank.filter(sequences.x[:, :t])
+            cov = posterior.cov.flatten().expand(len(sequences), 4)
+            codes.append(torch.cat([posterior.mean[:, 0], cov], dim=-1))
+        return Beliefs(torch.stack(codes, dim=1), lambda code: code)
+
+
+@pytest.fixture
+def sequences() -> Sequences:
+    return Sequences(torch.randn(5, 12, 1, dtype=torch.float64), torch.full((5,), 12))
+
+
+def consecutive(sequences: Sequences) -> Pairs:
+    t1 = torch.arange(1, sequences.horizon).expand(len(sequences), -1)
+    return Pairs(t1, t1 + 1)
+
+
+def exact_log_prob(model: ExactModel, sequences: Sequences) -> Tensor:
+    """log p(x_t | x_<t) from the filter itself, for t = 2 … T."""
+    rows = []
+    for t in range(1, sequences.horizon):
+        predictive = model.bank.predict(model.bank.filter(sequences.x[:, :t]), 1)
+        rows.append(predictive.log_prob(sequences.x[:, t])[:, 0])
+    return torch.stack(rows, dim=1)
+
+
+def test_the_integrand_equals_the_likelihood_for_every_sample(sequences: Sequences) -> None:
+    """SPEC's zero-variance identity: it pins signs, indices, KL and smoothing at once."""
+    model = ExactModel()
+    truth = exact_log_prob(model, sequences)
+    for _ in range(3):
+        drawn = -pair_terms(model, sequences, consecutive(sequences), kl="sampled").total
+        torch.testing.assert_close(drawn, truth, rtol=0, atol=1e-9)
+
+
+def test_the_closed_form_smoothing_term_is_the_mean_of_the_sampled_one(sequences: Sequences) -> None:
+    model, pairs = ExactModel(widen=1.4), consecutive(sequences)
+    closed = torch.stack([pair_terms(model, sequences, pairs).smoothing for _ in range(400)])
+    sampled = torch.stack([pair_terms(model, sequences, pairs, kl="sampled").smoothing for _ in range(400)])
+    error = (closed.mean(0) - sampled.mean(0)).abs()
+    assert bool((error < 5 * (closed.std(0) + sampled.std(0)) / 20).all())
+    assert float(closed.std(0).mean()) < float(sampled.std(0).mean())
+
+
+def test_importance_sampling_tightens_the_bound_to_the_truth(sequences: Sequences) -> None:
+    model, pairs = ExactModel(widen=1.5), consecutive(sequences)
+    truth = exact_log_prob(model, sequences)
+    bound = torch.stack([-pair_terms(model, sequences, pairs).total for _ in range(300)]).mean(0)
+    tightened = importance_log_prob(model, sequences, pairs, samples=1500)
+    assert float((truth - bound).mean()) > 0.02
+    torch.testing.assert_close(tightened, truth, rtol=0, atol=0.05)
+    assert float((tightened - truth).abs().mean()) < 0.2 * float((bound - truth).abs().mean())
+
+
+def test_bound_is_below_its_importance_sampled_estimate_for_a_network() -> None:
+    model = build(TDVAEConfig(likelihood="first_components"))
+    batch = Sequences(torch.randn(6, 30, 1), torch.full((6,), 30))
+    pairs = jumps.Uniform(1, 5).sample(batch.lengths, 8, torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        bound = torch.stack([-pair_terms(model, batch, pairs).total for _ in range(64)]).mean()
+        estimates = [importance_log_prob(model, batch, pairs, samples).mean() for samples in (4, 64)]
+    assert float(bound) < float(estimates[0]) < float(estimates[1])
+
+
+class _Copy(Ladder):
+    """A ladder that returns its first argument as the state: for following indices by hand."""
+
+    depth = 1
+
+    def context(self, *given: Any) -> Tensor:
+        return given[0] if isinstance(given[0], Tensor) else given[0].flat
+
+    def layer(self, index: int, context: Tensor, above: Sequence[Tensor]) -> DiagonalNormal:
+        return DiagonalNormal(context, torch.full_like(context, -30.0))
+
+
+class _SmoothingByTime(_Copy):
+    seen: tuple[Tensor, ...] = ()
+
+    def context(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor) -> Tensor:
+        self.seen = (z2.flat, b1, b2, dt)
+        return b1
+
+
+class _LastObservation:
+    """b_t is x_t itself, so that a wrong index shows as a wrong number."""
+
+    def __init__(self) -> None:
+        self.p_B, self.q_S, self.p_T = _Copy(), _SmoothingByTime(), _Copy()
+
+    def p_D(self, z: Latent) -> DiagonalNormal:
+        return DiagonalNormal(z.flat, torch.zeros_like(z.flat))
+
+    def filter(self, sequences: Sequences) -> Beliefs:
+        first = torch.zeros(len(sequences), 1, 1)
+        return Beliefs(torch.cat([first, sequences.x], dim=1), lambda code: code)
+
+
+def test_pairs_index_the_observation_and_beliefs_of_their_times() -> None:
+    """x_t carries the number t plus 100 per sequence: x_t2 must meet b_t2, not b_{t2 ± 1}."""
+    x = torch.arange(1.0, 21.0)[None, :, None] + 100.0 * torch.arange(3.0)[:, None, None]
+    model = _LastObservation()
+    pairs = jumps.Uniform(1, 7).sample(torch.full((3,), 20), 50, torch.Generator().manual_seed(0))
+    terms = pair_terms(model, Sequences(x, torch.full((3,), 20)), pairs)
+    torch.testing.assert_close(terms.reconstruction, torch.full((3, 50), 0.5 * math.log(2 * math.pi)))
+    z2, b1, b2, dt = model.q_S.seen
+    offset = 100.0 * torch.arange(3.0)[:, None]
+    torch.testing.assert_close(b2[..., 0], pairs.t2 + offset)
+    torch.testing.assert_close(z2[..., 0], pairs.t2 + offset)
+    torch.testing.assert_close(b1[..., 0], torch.where(pairs.t1 > 0, pairs.t1 + offset, 0.0))
+    assert torch.equal(dt, pairs.t2 - pairs.t1)
+
+
+@pytest.mark.parametrize("network", ["lstm", "deep_lstm", "linear_recurrence"])
+def test_the_belief_sees_the_past_and_nothing_else(network: str) -> None:
+    """Causality by gradient: p_B(z_t1 | b_t1) and what is predicted from it move with x_≤t1 only."""
+    model = build(TDVAEConfig(belief_network=network, belief_layers=2))  # type: ignore[arg-type]
+    x = torch.randn(2, 15, 1, requires_grad=True)
+    b1 = model.filter(Sequences(x, torch.full((2,), 15))).at(torch.tensor([[9], [4]]))
+    z1, _ = model.p_B.sample(b1)
+    model.predict(z1, 3).mean.sum().backward()
+    assert x.grad is not None
+    for row, t1 in ((0, 9), (1, 4)):
+        assert float(x.grad[row, t1:].abs().max()) == 0
+        assert float(x.grad[row, :t1].abs().min()) > 0
+
+
+def test_the_loss_reads_no_observation_after_the_last_t2() -> None:
+    model = build(TDVAEConfig())
+    x = torch.randn(2, 15, 1, requires_grad=True)
+    pairs = Pairs(torch.tensor([[2], [5]]), torch.tensor([[4], [9]]))
+    tdvae_loss(model, Sequences(x, torch.full((2,), 15)), pairs).total.backward()
+    assert x.grad is not None
+    assert float(x.grad[0, 4:].abs().max()) == 0
+    assert float(x.grad[1, 9:].abs().max()) == 0
+    assert float(x.grad[0, 3].abs()) > 0
+
+
+def test_subsequence_loss_sums_its_pairs() -> None:
+    """App. A with n points is n - 1 pair losses; with n = 2 it is the TD-VAE loss."""
+    model = build(TDVAEConfig())
+    batch = Sequences(torch.randn(4, 40, 1), torch.full((4,), 40))
+    generator = torch.Generator().manual_seed(0)
+    pairs = jumps.Subsequences(4, jumps.Uniform(1, 5)).sample(batch.lengths, 6, generator)
+    torch.manual_seed(3)
+    summed = Learner(model, subsequence_loss)(batch, pairs)
+    torch.manual_seed(3)
+    by_pair = pair_terms(model, batch, pairs)
+    assert by_pair.total.shape == (4, 6, 3)
+    torch.testing.assert_close(summed.total, by_pair.total.sum(-1).mean())
+    two = jumps.Subsequences(2, jumps.Uniform(1, 5)).sample(batch.lengths, 6, generator)
+    torch.manual_seed(4)
+    as_subsequence = subsequence_loss(model, batch, two)
+    torch.manual_seed(4)
+    flat = Pairs(two.t1[..., 0], two.t2[..., 0])
+    torch.testing.assert_close(as_subsequence.total, tdvae_loss(model, batch, flat).total)

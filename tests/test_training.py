@@ -1,0 +1,354 @@
+"""The loop and its checkpoints: bit-exact resumption whatever happens, and refusal of anything damaged."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+import tdvae
+from tdvae import CheckpointError, DivergenceError, InputError, Learner, Sequences, TDVAEConfig, TrainConfig, jumps
+from tdvae.models import build
+from tdvae.training import checkpoint
+from tdvae.training.config import derive_seed, make_optimizers, rate_factor
+from tdvae.training.muon import Muon, orthogonalise
+from tdvae.types import LossTerms, Pairs
+
+TINY = TDVAEConfig(belief=6, layers=2, latent=2, maps="residual", hidden=8, blocks=1, decoder=(8,))
+QUICK = TrainConfig(
+    steps=8, batch=4, pairs=3, optimizer="muon", checkpoint_every=2, validate_every=2, log_every=1, learning_rate=1e-2
+)
+
+
+def learner() -> Learner:
+    torch.manual_seed(derive_seed(7))
+    return Learner(build(TINY))
+
+
+def data(n: int = 10) -> Sequences:
+    generator = torch.Generator().manual_seed(0)
+    return Sequences(torch.randn(n, 20, 1, generator=generator), torch.full((n,), 20))
+
+
+LAW = jumps.Widening(jumps.Uniform(1, 8), start=2, until=0.6)
+
+
+def train(run_dir: Path, resume: bool = False, subject: Learner | None = None, **changes: Any) -> Learner:
+    subject = subject or learner()
+    config = TrainConfig(**{**QUICK.__dict__, **changes})
+    tdvae.fit(subject, data(), LAW, config, run_dir, validation=data(5), resume=resume, progress=False)
+    return subject
+
+
+def last_weights(run_dir: Path) -> dict[str, Tensor]:
+    return checkpoint.newest(run_dir / "checkpoints", "step")[0].tensors["weights"]
+
+
+def assert_same_run(run_dir: Path, other: Path) -> None:
+    ours, theirs = (checkpoint.newest(folder / "checkpoints", "step")[0] for folder in (run_dir, other))
+    assert ours.state == theirs.state
+    for group, tensors in ours.tensors.items():
+        for name, value in tensors.items():
+            assert torch.equal(value, theirs.tensors[group][name]), (group, name)
+    assert (run_dir / "metrics.jsonl").read_text() == (other / "metrics.jsonl").read_text()
+
+
+def test_n_and_resume_and_n_is_2n(tmp_path: Path) -> None:
+    law = jumps.Uniform(1, 8)
+    for folder, steps in (("whole", (8,)), ("parts", (4, 8))):
+        for part, until in enumerate(steps):
+            config = TrainConfig(**{**QUICK.__dict__, "steps": until})
+            tdvae.fit(learner(), data(), law, config, tmp_path / folder, data(5), resume=part > 0, progress=False)
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from tests import test_training as t
+import tdvae
+from tdvae.training import checkpoint
+run_dir, where, count = Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+calls = 0
+def die_at_last(original):
+    def wrapped(*args, **kwargs):
+        global calls
+        calls += 1
+        if calls == count:
+            if where == "write":  # half of the bytes are on disk
+                Path(args[0]).write_bytes(args[1][: len(args[1]) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*args, **kwargs)
+    return wrapped
+subject = t.learner()
+if where == "step":
+    subject.objective = die_at_last(subject.objective)
+else:
+    checkpoint.write_file = die_at_last(checkpoint.write_file)
+t.train(run_dir, subject=subject, schedule="cosine")
+"""
+
+
+@pytest.mark.parametrize(("where", "count"), [("step", 9), ("write", 9)])
+def test_a_killed_run_resumes_bit_by_bit(tmp_path: Path, where: str, count: int) -> None:
+    """kill -9 in the middle of a step, and in the middle of writing a checkpoint."""
+    root = Path(__file__).resolve().parents[1]
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(root), str(tmp_path / "killed"), where, str(count)],
+        capture_output=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    reached = checkpoint.newest(tmp_path / "killed" / "checkpoints", "step")[0].state["step"]
+    assert 0 < reached < QUICK.steps
+    train(tmp_path / "killed", resume=True, schedule="cosine")
+    train(tmp_path / "whole", schedule="cosine")
+    assert_same_run(tmp_path / "killed", tmp_path / "whole")
+
+
+def test_a_checkpoint_torn_at_any_byte_is_refused_and_the_one_before_loads(tmp_path: Path) -> None:
+    train(tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoints"
+    last, before = checkpoint.numbered(folder, "step")
+    generator = torch.Generator().manual_seed(0)
+    for file in sorted(last.iterdir()):
+        whole = file.read_bytes()
+        cuts = {0, 1, len(whole) - 1, *torch.randint(len(whole) - 1, (25,), generator=generator).tolist()}
+        for cut in cuts:
+            for torn in (whole[:cut], whole[:cut] + bytes([whole[cut] ^ 1]) + whole[cut + 1 :]):
+                if torn.strip() == whole.strip() and file.suffix == ".json":
+                    continue  # only the final line break is gone: nothing is lost
+                file.write_bytes(torn)
+                with pytest.raises(CheckpointError, match=last.name):
+                    checkpoint.load(last)
+        file.write_bytes(whole[: len(whole) // 2])
+        found, refused = checkpoint.newest(folder, "step")
+        assert found.path == before
+        assert len(refused) == 1
+        file.write_bytes(whole)
+    (last / "weights.safetensors").unlink()
+    assert checkpoint.newest(folder, "step")[0].path == before
+    again = train(tmp_path / "run", resume=True)  # goes back one checkpoint and forward again
+    train(tmp_path / "whole")
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+    assert isinstance(again, Learner)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"null", b'{"format": "other"}', b"\x80\x04pickle"])
+def test_a_foreign_checkpoint_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "step-00000001").mkdir()
+    (tmp_path / "step-00000001" / "manifest.json").write_bytes(content)
+    with pytest.raises(CheckpointError, match="step-00000001"):
+        checkpoint.load(tmp_path / "step-00000001")
+
+
+def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+    train(tmp_path / "run")
+    path = tmp_path / "run" / "config.json"
+    config = json.loads(path.read_text())
+    config["model"]["latent"] = 4
+    path.write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="do not fit"):
+        tdvae.load(tmp_path / "run")
+
+
+def test_an_existing_run_is_not_overwritten(tmp_path: Path) -> None:
+    train(tmp_path / "run")
+    before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    with pytest.raises(InputError, match="not empty"):
+        train(tmp_path / "run")
+    assert {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()} == before
+
+
+def test_resuming_as_something_else_is_refused(tmp_path: Path) -> None:
+    train(tmp_path / "run")
+    with pytest.raises(InputError, match="another train"):
+        train(tmp_path / "run", resume=True, learning_rate=1e-3)
+    with pytest.raises(InputError, match="another model"):
+        train(tmp_path / "run", resume=True, subject=Learner(build(TDVAEConfig(**{**TINY.__dict__, "latent": 4}))))
+    with pytest.raises(InputError, match="no run to resume"):
+        train(tmp_path / "nothing", resume=True)
+
+
+@pytest.mark.parametrize("term", ["smoothing", "transition", "reconstruction"])
+def test_nan_stops_with_step_term_and_last_good_checkpoint(tmp_path: Path, term: str) -> None:
+    calls = 0
+
+    def poisoned(model: Any, sequences: Sequences, pairs: Pairs) -> LossTerms:
+        nonlocal calls
+        calls += model.training
+        terms = tdvae.tdvae_loss(model, sequences, pairs)
+        return LossTerms(**{**terms.named(), term: terms.total * math.nan}) if calls == 6 else terms
+
+    subject = learner()
+    subject.objective = poisoned
+    with pytest.raises(DivergenceError, match=rf"step 5: {term} is nan; last good checkpoint: .*step-00000004"):
+        train(tmp_path / "run", subject=subject)
+    assert all(bool(torch.isfinite(value).all()) for value in last_weights(tmp_path / "run").values())
+
+
+def test_the_best_validated_weights_are_kept_and_loaded(tmp_path: Path) -> None:
+    subject = learner()
+    result = tdvae.fit(
+        subject,
+        data(),
+        LAW,
+        TrainConfig(**{**QUICK.__dict__, "learning_rate": 0.3}),
+        tmp_path / "run",
+        data(5),
+        progress=False,
+    )
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    validations = {line["step"]: line["validation"] for line in lines if "validation" in line}
+    assert result.best_validation == min(validations.values())
+    assert validations[result.best_step] == result.best_validation
+    loaded = tdvae.load(tmp_path / "run")
+    for name, value in subject.model.state_dict().items():
+        assert torch.equal(value, loaded.state_dict()[name])
+    trained = [line for line in lines if "smoothing" in line]
+    assert [line["step"] for line in trained] == list(range(1, QUICK.steps + 1))
+    assert all(
+        abs(sum(line[k] for k in ("smoothing", "transition", "reconstruction")) - line["total"]) < 1e-4
+        for line in trained
+    )
+
+
+def test_tensorboard_receives_the_metrics(tmp_path: Path) -> None:
+    train(tmp_path / "run", tensorboard=True)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("validation")] == [2, 4, 6, 8]
+
+
+RANK = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import safetensors.torch, torch
+from tests import test_training as t
+import tdvae
+noise, original = [], torch.randn_like
+def recorded(like):
+    noise.append(original(like))
+    return noise[-1]
+torch.randn_like = recorded
+subject = t.learner()
+config = t.one_step(devices=int(sys.argv[3]))
+tdvae.fit(subject, t.data(), t.LAW, config, Path(sys.argv[2]) / "run", progress=False)
+rank = torch.distributed.get_rank()
+tensors = {f"gradient.{name}": p.grad for name, p in subject.named_parameters()}
+tensors |= {f"noise.{i:03d}": value for i, value in enumerate(noise)}
+safetensors.torch.save_file(tensors, Path(sys.argv[2]) / f"rank-{rank}.safetensors")
+"""
+
+
+def one_step(devices: int) -> TrainConfig:
+    return TrainConfig(steps=1, batch=4, pairs=3, clip=1e9, accelerator="cpu", devices=devices)
+
+
+def test_two_processes_give_the_gradients_of_one_with_the_joined_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two ranks under torchrun, then one process that is fed both ranks' noise side by side."""
+    script = tmp_path / "rank.py"
+    script.write_text(RANK)
+    root = Path(__file__).resolve().parents[1]
+    launched = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
+        + [str(script), str(root), str(tmp_path), "2"],
+        capture_output=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"},
+        check=False,
+    )
+    assert launched.returncode == 0, launched.stderr.decode()
+    ranks = [safetensors.torch.load_file(tmp_path / f"rank-{rank}.safetensors") for rank in (0, 1)]
+    names = sorted(name for name in ranks[0] if name.startswith("noise"))
+    joined = iter([torch.cat([rank[name] for rank in ranks]) for name in names])
+    assert not torch.equal(ranks[0][names[0]], ranks[1][names[0]])
+    monkeypatch.setattr(torch, "randn_like", lambda like: next(joined))
+    subject = learner()
+    tdvae.fit(subject, data(), LAW, one_step(devices=1), tmp_path / "joined", progress=False)
+    for name, p in subject.named_parameters():
+        assert p.grad is not None
+        for rank in ranks:
+            torch.testing.assert_close(rank[f"gradient.{name}"], p.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_a_batch_that_devices_cannot_share_is_refused() -> None:
+    with pytest.raises(InputError, match="cannot be shared evenly"):
+        TrainConfig(batch=5, devices=2)
+
+
+def test_each_epoch_visits_every_sequence_once(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def watched(model: Any, sequences: Sequences, pairs: Pairs) -> LossTerms:
+        if model.training:
+            seen.extend(int(value) for value in sequences.x[:, 0, 0])
+        return tdvae.tdvae_loss(model, sequences, pairs)
+
+    subject = learner()
+    subject.objective = watched
+    marked = Sequences(torch.arange(10.0)[:, None, None].expand(10, 20, 1).contiguous(), torch.full((10,), 20))
+    tdvae.fit(subject, marked, LAW, TrainConfig(steps=5, batch=4, pairs=2), tmp_path / "run", progress=False)
+    assert sorted(seen[:10]) == list(range(10))
+    assert sorted(seen[10:]) == list(range(10))
+    assert seen[:10] != seen[10:]
+
+
+def test_the_schedule_warms_up_and_decays() -> None:
+    config = TrainConfig(steps=100, schedule="cosine", warmup=9)
+    factors = [rate_factor(config, step) for step in range(100)]
+    assert factors[0] == pytest.approx(0.1)
+    assert max(factors) == factors[9]
+    assert factors[9:] == sorted(factors[9:], reverse=True)
+    assert factors[-1] < 0.001
+    assert rate_factor(TrainConfig(steps=100), 99) == 1
+
+
+def test_muon_takes_the_square_matrices_and_orthogonalises_them() -> None:
+    optimizers = make_optimizers(QUICK, learner())
+    assert isinstance(optimizers[1], Muon)
+    shapes = [tuple(p.shape) for group in optimizers[1].param_groups for p in group["params"]]
+    assert set(shapes) == {(8, 8)}
+    count = sum(len(group["params"]) for o in optimizers for group in o.param_groups)
+    assert count == len(list(learner().parameters()))
+    update = orthogonalise(torch.randn(3, 20, 20))
+    singular = torch.linalg.svdvals(update)
+    assert float(singular[:, :15].min()) > 0.6
+    assert float(singular.max()) < 1.3
+
+
+def test_adam_learns_what_it_should() -> None:
+    """A sanity check of the whole chain: on a constant signal the reconstruction must improve a lot."""
+    config = TDVAEConfig(belief=8, latent=2, hidden=16, decoder=(16,))
+    torch.manual_seed(0)
+    subject = Learner(build(config))
+    batch = Sequences(torch.randn(16, 1, 1).expand(16, 10, 1).contiguous(), torch.full((16,), 10))
+    pairs = jumps.Uniform(1, 5).sample(batch.lengths, 8, torch.Generator().manual_seed(0))
+    optimizer = torch.optim.Adam(subject.parameters(), lr=1e-2)
+    first = last = None
+    for _ in range(150):
+        terms = subject(batch, pairs)
+        optimizer.zero_grad()
+        terms.total.backward()
+        optimizer.step()
+        last = terms.total.item()
+        first = last if first is None else first
+    assert first is not None
+    assert last is not None
+    assert last < first - 0.7
