@@ -205,11 +205,11 @@ def test_an_action_belongs_to_the_observation_it_causes() -> None:
 
 
 def test_turning_there_and_back_is_staying() -> None:
-    turn = Turn([4, 6])
+    turn = Turn(latent=4, layers=3)
     for p in turn.rates.parameters():
         torch.nn.init.zeros_(p)
     torch.nn.init.normal_(turn.rates.out.bias)  # rates that do not depend on z
-    z = Latent((torch.randn(5, 4), torch.randn(5, 6)))
+    z = Latent((torch.randn(5, 4), torch.randn(5, 4), torch.randn(5, 4)))
     dt = torch.tensor([1, 2, 30, 4, 100])
     torch.testing.assert_close(turn.back(turn(z, dt), dt).flat, z.flat, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(turn(z, dt).flat.norm(dim=-1), z.flat.norm(dim=-1))

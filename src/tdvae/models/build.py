@@ -93,7 +93,9 @@ def build(config: TDVAEConfig) -> TDVAE:
     read: nn.Module = nn.Identity()
     if config.readout:
         read = map_factory("residual", config.readout_hidden, config.blocks)(belief.size, config.readout)
-    drift: Drift | None = Turn(sizes) if config.drift == "turn" else Stay() if config.drift == "stay" else None
+    drift: Drift | None = None
+    if config.drift != "none":
+        drift = Stay() if config.drift == "stay" else Turn(config.latent, config.layers)
     dt = JumpEmbedding(config.dt)
     summary = ActionSummary(config.actions, config.hidden) if config.actions else None
     p_B = BeliefLadder(code, sizes, make_map)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -36,27 +35,28 @@ class Stay(Drift):
 class Turn(Drift):
     """Coordinates turn in pairs, each pair at its own rate r(z): the angle is r(z)·δt.
 
-    At rate 0 a pair stays, so the motion starts near the identity. A rate learnt from short jumps holds for long ones,
-    and a chain of jumps is consistent with a single one as long as z keeps what r reads.
+    A pair is a coordinate of one layer and the same coordinate of the next (layers 1 and 2, 3 and 4, …), so that a
+    ladder can hold the two dependent, as a filter does; within a layer they would be independent. An odd top layer
+    stays.
+    At rate 0 a pair stays, so the motion starts near the identity. A rate learnt from short jumps holds for long ones.
     """
 
     HIDDEN = 48
     FIRST_RATES = 0.02  # spread of the initial rates, rad/step: slow, but not all alike
 
-    def __init__(self, sizes: Sequence[int]) -> None:
+    def __init__(self, latent: int, layers: int) -> None:
         super().__init__()
-        if any(size % 2 for size in sizes):
-            raise InputError(
-                f"latent: a turning transition pairs coordinates, so sizes must be even, got {tuple(sizes)}"
-            )
-        self.sizes = list(sizes)
-        self.rates = ResidualMap(sum(sizes), sum(sizes) // 2, hidden=self.HIDDEN, blocks=1, gain=0.1)
+        if layers < 2:
+            raise InputError(f"layers: a turning transition pairs two layers, so it needs at least 2, got {layers}")
+        self.pairs = layers // 2
+        self.rates = ResidualMap(latent * layers, latent * self.pairs, hidden=self.HIDDEN, blocks=1, gain=0.1)
         nn.init.normal_(self.rates.out.bias, std=self.FIRST_RATES)
 
     def forward(self, z: Latent, dt: Tensor) -> Latent:
-        flat = z.flat
-        angle = self.rates(flat) * dt.to(flat.dtype)[..., None]
-        u, v = flat[..., 0::2], flat[..., 1::2]
-        cos, sin = torch.cos(angle), torch.sin(angle)
-        turned = torch.stack([cos * u - sin * v, sin * u + cos * v], dim=-1).flatten(-2)
-        return Latent(turned.split(self.sizes, dim=-1))
+        angles = self.rates(z.flat) * dt.to(z.layers[0].dtype)[..., None]
+        turned: list[Tensor] = []
+        for pair, angle in enumerate(angles.chunk(self.pairs, dim=-1)):
+            u, v = z.layers[2 * pair : 2 * pair + 2]
+            cos, sin = torch.cos(angle), torch.sin(angle)
+            turned += [cos * u - sin * v, sin * u + cos * v]
+        return Latent((*turned, *z.layers[2 * self.pairs :]))

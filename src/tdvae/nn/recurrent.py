@@ -95,7 +95,6 @@ class LinearRecurrenceBelief(BeliefNetwork):
     """
 
     ages: Tensor
-    CHUNK = 16
     AGES = (3.0, 8.0, 20.0, 50.0, 120.0)
 
     def __init__(self, inputs: int, modes: int, memory: tuple[float, float], fastest: float) -> None:
@@ -108,6 +107,7 @@ class LinearRecurrenceBelief(BeliefNetwork):
         if inputs == 1:  # modes are told apart by their poles alone
             nn.init.ones_(self.drive.weight)
         self.inputs = inputs
+        self.chunk = max(1, min(20, 64 // inputs))  # long chunks are few, but the matrix grows with chunk × inputs
         self.register_buffer("ages", torch.tensor(self.AGES), persistent=False)
         self.first = nn.Parameter(torch.zeros(2, modes))
 
@@ -118,12 +118,8 @@ class LinearRecurrenceBelief(BeliefNetwork):
 
     def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
         first, steps = belief.carry
-        length = inputs.shape[1]
-        chunk = min(self.CHUNK, length)
-        # A mode that remembers long sums over more steps: this factor gives all of them output of about one size.
-        drive = self.drive(inputs) * torch.sqrt(2 * self.log_decay.detach().exp())
-        drive = nn.functional.pad(drive, (0, 0, 0, -length % chunk)).unflatten(1, (-1, chunk))
-        within = self._respond(drive, chunk)
+        length, chunk = inputs.shape[1], min(self.chunk, inputs.shape[1])
+        within = self._respond(inputs, chunk)
         reach = self._powers(torch.arange(1, chunk + 1, device=inputs.device))
         h, before = first, []
         for last in within[:, :, -1].unbind(1):
@@ -139,15 +135,20 @@ class LinearRecurrenceBelief(BeliefNetwork):
         exponents = exponents[:, None].to(self.angle.dtype)
         return torch.polar(torch.exp(-exponents * self.log_decay.exp()), exponents * self.angle)
 
-    def _respond(self, drive: Tensor, chunk: int) -> Tensor:
-        """Each chunk's states as if nothing had come before it: (N, J, chunk, modes) real to complex."""
-        lag = torch.arange(chunk, device=drive.device)
-        lag = lag[:, None] - lag
+    def _respond(self, inputs: Tensor, chunk: int) -> Tensor:
+        """Each chunk's states as if nothing had come before it, (N, J, chunk, modes): one matrix product.
+
+        The matrix takes the chunk's inputs to its states: λ to the power of the lag, times what drives the mode.
+        """
+        padded = nn.functional.pad(inputs, (0, 0, 0, -inputs.shape[1] % chunk))
+        lag = torch.arange(chunk, device=inputs.device)
+        lag = lag - lag[:, None]  # (from, to)
         kernel = self._powers(lag.clamp(min=0).flatten()).unflatten(0, (chunk, chunk)) * (lag >= 0)[..., None]
-        parts = torch.cat([kernel.real, kernel.imag]).permute(2, 0, 1)  # (modes, 2 chunk, chunk)
-        response = parts @ drive.permute(3, 2, 0, 1).flatten(2)
-        real, imaginary = response.unflatten(2, drive.shape[:2]).permute(2, 3, 1, 0).chunk(2, dim=2)
-        return torch.complex(real, imaginary)
+        # A mode that remembers long sums over more steps: the root gives all of them output of about one size.
+        drive = self.drive.weight.mT * torch.sqrt(2 * self.log_decay.detach().exp())  # (inputs, modes)
+        matrix = torch.view_as_real(kernel)[:, None] * drive[None, :, None, :, None]
+        flat = padded.reshape(len(inputs), -1, chunk * self.inputs) @ matrix.flatten(0, 1).flatten(1)
+        return torch.view_as_complex(flat.unflatten(-1, (chunk, self.modes, 2)))
 
     def _code(self, h: Tensor, x: Tensor, steps: Tensor) -> Tensor:
         magnitude = torch.sqrt(h.real.square() + h.imag.square() + 1e-4)  # smooth at 0

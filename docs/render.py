@@ -1,0 +1,61 @@
+"""Writes the tables of README and docs from results/*.json, between `<!-- table: NAME -->` and `<!-- end -->`."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("README.md", "docs/oscillator.md")
+ROWS = {
+    "information_share": "share of attainable information",
+    "coverage_50": "coverage of the 50 % interval",
+    "coverage_90": "coverage of the 90 % interval",
+    "nll": "NLL, nats",
+    "nll_bayes": "NLL of exact inference (the limit)",
+    "nll_marginal": "NLL of knowing nothing",
+    "frequency_error": "frequency error of rollouts, rad/step",
+    "frequency_error_exact": "… of the exact posterior's rollouts",
+    "amplitude_error": "amplitude error of rollouts",
+    "amplitude_error_exact": "… of the exact posterior's rollouts",
+}
+
+
+def table(name: str) -> str:
+    """One experiment's measures by δt, mean ± spread over seeds, and how they were made."""
+    content: dict[str, Any] = json.loads((ROOT / "results" / f"{name}.json").read_text())
+    measures = content["measures"]
+    columns = list(measures["information_share"])
+    lines = ["| | " + " | ".join(f"δt = {c}" for c in columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    for key, label in ROWS.items():
+        cells = [_cell(measures[key].get(c)) for c in columns]
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    minutes = max(content["train_seconds"].values()) / 60
+    seeds = ", ".join(map(str, content["seeds"]))
+    lines.append("")
+    lines.append(
+        f"`{content['command']}`, seeds {seeds}: mean ± standard deviation; at most {minutes:.0f} minutes of training per "
+        f"seed on one core. The paper shows this experiment in a figure and gives no number."
+    )
+    return "\n".join(lines)
+
+
+def _cell(entry: dict[str, Any] | None) -> str:
+    if entry is None:
+        return ""
+    spread = "" if entry["spread"] is None else f" ± {entry['spread']:.3f}"
+    return f"{entry['mean']:.3f}{spread}"
+
+
+def rendered(text: str) -> str:
+    """A page's text with its tables as the results say."""
+    pattern = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+    return pattern.sub(lambda match: f"{match[1]}{table(match[2])}\n{match[3]}", text)
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        path = ROOT / page
+        path.write_text(rendered(path.read_text()))

@@ -1,0 +1,448 @@
+"""What is wrong is said in one line that names it: on the command line and in Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tdvae import InputError, belief_at, cli, rollout, saved
+from tdvae.data import from_arrays, split
+from tdvae.models import TDVAE, TDVAEConfig, build, for_data
+from tdvae.types import Latent, Sequences
+
+torch.set_num_threads(1)
+
+SMALL = ["--steps", "2", "--latent", "2", "--belief", "4", "--batch", "4"]
+
+
+def numbers(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+# The command line
+
+
+class Refusal:
+    """Calls `tdvae` with arguments it must refuse, and gives back the one line it says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.monkeypatch, self.capsys = monkeypatch, capsys
+
+    def __call__(self, *arguments: str | Path) -> str:
+        self.capsys.readouterr()
+        self.monkeypatch.setattr("sys.argv", ["tdvae", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        out, error = self.capsys.readouterr()
+        assert stop.value.code not in (0, None)
+        assert out == ""
+        assert error.startswith("tdvae: ")
+        assert error.count("\n") == 1
+        assert error.endswith("\n")
+        assert "Traceback" not in error
+        return error.removeprefix("tdvae: ").rstrip("\n")
+
+
+@pytest.fixture
+def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Refusal:
+    monkeypatch.chdir(tmp_path)  # a command that is wrongly accepted must not write here
+    return Refusal(monkeypatch, capsys)
+
+
+def fit_small(folder: Path, **arrays: Any) -> Path:
+    """A run of two steps on sequences of twelve."""
+    np.savez(folder / "mine.npz", **arrays)
+    with pytest.MonkeyPatch.context() as patch:
+        arguments = ["fit", str(folder / "mine.npz"), *SMALL, "--longest-jump", "3", "--run-dir", str(folder / "run")]
+        patch.setattr("sys.argv", ["tdvae", *arguments])
+        cli.main()
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fit_small(tmp_path_factory.mktemp("plain"), x=numbers(10, 12, 2))
+
+
+@pytest.fixture(scope="module")
+def run_with_actions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sequences of 8 real steps, padded to 12."""
+    arrays = {"x": numbers(10, 12, 2), "actions": numbers(10, 12, 1), "lengths": np.full(10, 8)}
+    return fit_small(tmp_path_factory.mktemp("actions"), **arrays)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("command", ["run", "fit"])
+def test_a_folder_with_something_in_it_is_refused_and_left_as_it_was(
+    command: str, refusal: Refusal, tmp_path: Path
+) -> None:
+    folder = tmp_path / "precious"
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("years of work")
+    before = contents(folder)
+    np.savez(tmp_path / "mine.npz", x=numbers(10, 12))
+    what = ["oscillator", "--preset", "smoke"] if command == "run" else [tmp_path / "mine.npz", *SMALL]
+    message = refusal(command, *what, "--run-dir", folder)
+    assert "precious" in message
+    assert "not empty" in message
+    assert contents(folder) == before
+    assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("command", ["run", "fit"])
+def test_a_file_in_the_place_of_the_run_folder_is_refused_and_left(
+    command: str, refusal: Refusal, tmp_path: Path
+) -> None:
+    (tmp_path / "taken").write_text("a file")
+    np.savez(tmp_path / "mine.npz", x=numbers(10, 12))
+    what = ["oscillator", "--preset", "smoke"] if command == "run" else [tmp_path / "mine.npz", *SMALL]
+    assert "taken" in refusal(command, *what, "--run-dir", tmp_path / "taken")
+    assert (tmp_path / "taken").read_text() == "a file"
+
+
+def test_resume_needs_to_know_which_run(refusal: Refusal, tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", x=numbers(10, 12))
+    commands: list[list[str | Path]] = [["run", "oscillator", "--preset", "smoke"], ["fit", tmp_path / "mine.npz"]]
+    for arguments in commands:
+        message = refusal(*arguments, "--resume")
+        assert "--resume" in message
+        assert "--run-dir" in message
+    assert not (tmp_path / "runs").exists()
+
+
+def test_nothing_to_resume_is_said_and_nothing_is_made(refusal: Refusal, tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", x=numbers(10, 12))
+    message = refusal("fit", tmp_path / "mine.npz", *SMALL, "--run-dir", tmp_path / "none", "--resume")
+    assert "no run to resume" in message
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_run_is_resumed_only_as_what_it_is(refusal: Refusal, run: Path) -> None:
+    before = contents(run)
+    options = ["--longest-jump", "3", "--run-dir", str(run), "--resume"]
+    assert "another model" in refusal("fit", run.parent / "mine.npz", *SMALL, *options, "--latent", "3")
+    assert contents(run) == before
+
+
+@pytest.mark.parametrize("command", ["eval", "rollout"])
+def test_an_unknown_name_lists_the_known_ones(
+    command: str, refusal: Refusal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = tmp_path / "shelf"
+    for name in ("pendulum", "tides"):
+        saved.ship(build(TDVAEConfig(latent=2, belief=4, hidden=4, decoder=(4,))), name, {}, shelf)
+    monkeypatch.setattr(saved, "WEIGHTS", shelf)
+    message = refusal(command, "oscilator")
+    for word in ("oscilator", "pendulum", "tides"):
+        assert word in message
+
+
+@pytest.mark.parametrize("command", ["eval", "rollout"])
+def test_a_folder_that_is_no_run_is_refused(command: str, refusal: Refusal, tmp_path: Path) -> None:
+    (tmp_path / "holiday").mkdir()
+    assert "holiday" in refusal(command, tmp_path / "holiday")
+    for content in ("not json", "[]", '{"other": 1}'):
+        (tmp_path / "holiday" / "config.json").write_text(content)
+        assert "holiday" in refusal(command, tmp_path / "holiday")
+
+
+@pytest.mark.parametrize("damage", ["torn weights", "changed weights", "changed manifest", "no files", "none at all"])
+def test_a_run_with_only_damaged_checkpoints_is_refused(
+    damage: str, refusal: Refusal, run: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    for name, content in contents(run).items():
+        path = copy / name
+        if "checkpoints" in name:
+            if damage == "none at all":
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if damage == "no files":
+                continue
+            if damage == "torn weights" and path.suffix == ".safetensors":
+                content = content[: len(content) // 2]
+            elif damage == "changed weights" and path.suffix == ".safetensors":
+                content = content[:-1] + bytes([content[-1] ^ 1])
+            elif damage == "changed manifest" and path.name == "manifest.json":
+                content = content.replace(b'"seed": 0', b'"seed": 1')
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    for command in ("eval", "rollout"):
+        message = refusal(command, copy)
+        assert "checkpoint" in message
+        assert str(copy) in message
+
+
+@pytest.mark.parametrize("jumps", ["one", "1,two", "1.5", "1,,2", "", "1;2"])
+def test_jumps_that_are_no_whole_numbers_are_refused(jumps: str, refusal: Refusal, run: Path) -> None:
+    message = refusal("rollout", run, "--from", "3", "--jumps", jumps)
+    assert "jumps" in message
+    assert repr(jumps) in message
+
+
+@pytest.mark.parametrize("jumps", ["0", "1,0", "-1", "2,-3,1"])
+def test_jumps_of_less_than_one_step_are_refused(jumps: str, refusal: Refusal, run: Path) -> None:
+    message = refusal("rollout", run, "--from", "3", f"--jumps={jumps}")
+    assert "jumps" in message
+    assert "at least 1" in message
+
+
+@pytest.mark.parametrize("start", ["13", "-1", "1000"])
+def test_a_start_outside_the_sequence_is_refused_with_its_length(start: str, refusal: Refusal, run: Path) -> None:
+    message = refusal("rollout", run, "--from", start, "--jumps", "1")
+    assert "from" in message
+    assert "12" in message
+    assert start in message
+
+
+@pytest.mark.parametrize("jumps", ["5", "3,2", "9"])
+def test_a_rollout_ends_where_the_known_actions_end(jumps: str, refusal: Refusal, run_with_actions: Path) -> None:
+    """Eight steps are real; the actions in the padding after them are not known."""
+    message = refusal("rollout", run_with_actions, "--from", "4", "--jumps", jumps)
+    assert "actions" in message
+    assert "8" in message
+
+
+def test_too_few_samples_are_refused(refusal: Refusal, run: Path) -> None:
+    assert "samples" in refusal("rollout", run, "--from", "3", "--jumps", "1", "--samples", "0")
+
+
+def test_negative_seeds_are_refused_before_anything_is_written(refusal: Refusal, run: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", x=numbers(10, 12))
+    new = tmp_path / "new"
+    commands: list[list[str | Path]] = [
+        ["run", "oscillator", "--preset", "smoke", "--run-dir", new],
+        ["fit", tmp_path / "mine.npz", *SMALL, "--longest-jump", "3", "--run-dir", new],
+        ["eval", run],
+        ["rollout", run, "--from", "3", "--jumps", "1"],
+    ]
+    for arguments in commands:
+        message = refusal(*arguments, "--seed", "-1")
+        assert "seed" in message
+        assert "-1" in message
+    assert not new.exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--steps", "0"), ("--batch", "0"), ("--layers", "0"), ("--latent", "0"), ("--belief", "-1")],
+)
+def test_sizes_of_nothing_are_refused_by_name(option: str, value: str, refusal: Refusal, tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", x=numbers(10, 12))
+    message = refusal("fit", tmp_path / "mine.npz", *SMALL, "--longest-jump", "3", "--run-dir", "new", option, value)
+    assert option.removeprefix("--") in message
+    assert value in message
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_missing_file_is_named(refusal: Refusal, tmp_path: Path) -> None:
+    assert "nowhere.npz" in refusal("fit", tmp_path / "nowhere.npz", *SMALL)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_nan_in_a_file_is_refused_with_its_place(refusal: Refusal, tmp_path: Path) -> None:
+    x = numbers(10, 12)
+    x[7, 3] = np.nan
+    np.savez(tmp_path / "nan.npz", x=x)
+    message = refusal("fit", tmp_path / "nan.npz", *SMALL)
+    assert "sequence 7" in message
+    assert "step 3" in message
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("content", ["text", "pickle"])
+def test_a_file_that_is_no_plain_array_is_refused(content: str, refusal: Refusal, tmp_path: Path) -> None:
+    if content == "text":
+        (tmp_path / "bad.npz").write_text("1,2,3\n")
+    else:
+        objects: Any = np.array([[1, None]], dtype=object)
+        np.savez(tmp_path / "bad.npz", x=objects)
+    assert "bad.npz" in refusal("fit", tmp_path / "bad.npz", *SMALL)
+
+
+def test_too_few_sequences_are_refused(refusal: Refusal, tmp_path: Path) -> None:
+    np.savez(tmp_path / "two.npz", x=numbers(2, 12))
+    assert "2 sequences" in refusal("fit", tmp_path / "two.npz", *SMALL)
+
+
+@pytest.mark.parametrize("part", [0, 1], ids=["training", "validation"])
+def test_sequences_too_short_for_the_longest_jump_are_refused_before_training(
+    part: int, refusal: Refusal, tmp_path: Path
+) -> None:
+    """In whichever part the short one lies: the message has both numbers, and no folder is made."""
+    x = np.arange(10, dtype=np.float32)[:, None].repeat(12, 1)
+    short = int(split(from_arrays(x), 0)[part].x[0, 0, 0])
+    lengths = np.full(10, 12)
+    lengths[short] = 4
+    np.savez(tmp_path / "short.npz", x=x, lengths=lengths)
+    message = refusal("fit", tmp_path / "short.npz", *SMALL, "--longest-jump", "5", "--run-dir", tmp_path / "new")
+    assert "jump" in message
+    assert "4" in message
+    assert "5" in message
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_longest_jump_of_nothing_is_refused(refusal: Refusal, tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", x=numbers(10, 12))
+    assert "jump" in refusal("fit", tmp_path / "mine.npz", *SMALL, "--longest-jump", "0")
+
+
+def test_a_run_whose_data_are_gone_says_which_file_it_misses(refusal: Refusal, tmp_path: Path) -> None:
+    run = fit_small(tmp_path, x=numbers(10, 12))
+    (tmp_path / "mine.npz").unlink()
+    commands: list[list[str | Path]] = [["eval", run], ["rollout", run, "--from", "3", "--jumps", "1"]]
+    for arguments in commands:
+        assert "mine.npz" in refusal(*arguments)
+
+
+# Models
+
+EVENT, ACTIONS = 2, 3
+
+
+def data(with_actions: bool = False, with_rewards: bool = False) -> Sequences:
+    return from_arrays(
+        numbers(4, 6, EVENT),
+        numbers(4, 6, ACTIONS) if with_actions else None,
+        numbers(4, 6) if with_rewards else None,
+    )
+
+
+def model(with_actions: bool = False, with_rewards: bool = False) -> TDVAE:
+    torch.manual_seed(0)
+    return for_data(data(with_actions, with_rewards), latent=2, belief=4, hidden=4, decoder=(4,))
+
+
+def state(of: TDVAE) -> Latent:
+    with torch.no_grad():
+        return of.sample_state(of.initial(4), 2)
+
+
+@pytest.mark.parametrize("name", ["actions", "rewards"])
+def test_a_model_without_actions_or_rewards_refuses_them(name: str) -> None:
+    """It would silently ignore them otherwise."""
+    plain, rich = model(), data(with_actions=name == "actions", with_rewards=name == "rewards")
+    with pytest.raises(InputError, match=f"{name}.*without"):
+        plain.filter(rich)
+    a = None if rich.actions is None else rich.actions[:, 0]
+    r = None if rich.rewards is None else rich.rewards[:, 0]
+    with pytest.raises(InputError, match=f"{name}.*without"):
+        plain.update(plain.initial(4), rich.x[:, 0], a, r)
+    with pytest.raises(InputError, match=f"{name}.*without"):
+        belief_at(plain, rich, 2)
+
+
+@pytest.mark.parametrize("name", ["actions", "rewards"])
+def test_a_model_with_actions_or_rewards_insists_on_them(name: str) -> None:
+    rich, plain = model(with_actions=name == "actions", with_rewards=name == "rewards"), data()
+    with pytest.raises(InputError, match=f"{name}.*none came"):
+        rich.filter(plain)
+    with pytest.raises(InputError, match=f"{name}.*none came"):
+        rich.update(rich.initial(4), plain.x[:, 0])
+
+
+def test_a_transition_takes_actions_exactly_where_the_model_does() -> None:
+    plain, acting = model(), model(with_actions=True)
+    with pytest.raises(InputError, match=r"actions.*without"):
+        plain.transition(state(plain), 2, torch.zeros(2, ACTIONS))
+    for verb in (acting.transition, acting.predict):
+        with pytest.raises(InputError, match=r"actions.*none came"):
+            verb(state(acting), 2)
+
+
+def test_too_few_actions_for_a_jump_are_refused_with_both_numbers() -> None:
+    acting = model(with_actions=True)
+    for dt in (3, torch.tensor([1, 3, 2, 1])):
+        with pytest.raises(InputError, match=r"(?s)3.*2"):
+            acting.transition(state(acting), dt, torch.zeros(4, 2, ACTIONS))
+    with pytest.raises(InputError, match=r"(?s)2.*1"):
+        rollout(acting, state(acting), [1, 2], torch.zeros(4, 2, ACTIONS))
+    assert acting.transition(state(acting), 3, torch.zeros(4, 3, ACTIONS)).layers[0].shape == (2, 4, 2)
+
+
+def test_actions_of_another_size_are_refused_with_both_sizes() -> None:
+    acting, x = model(with_actions=True), data().x
+    with pytest.raises(InputError, match=r"actions.*3.*5"):
+        acting.update(acting.initial(4), x[:, 0], torch.zeros(4, 5))
+    with pytest.raises(InputError, match=r"3.*5"):
+        acting.transition(state(acting), 1, torch.zeros(4, 1, 5))
+
+
+@pytest.mark.parametrize("dt", [0, -1, torch.tensor([1, 0, 2, 1])], ids=["zero", "negative", "one of many"])
+def test_a_transition_goes_at_least_one_step(dt: int | Tensor) -> None:
+    plain = model()
+    for verb in (plain.transition, plain.predict):
+        with pytest.raises(InputError, match=r"^dt: .*at least 1"):
+            verb(state(plain), dt)
+
+
+def test_a_rollout_has_at_least_one_jump() -> None:
+    plain = model()
+    with pytest.raises(InputError, match=r"^dt: .*at least one"):
+        rollout(plain, state(plain), [])
+
+
+@pytest.mark.parametrize("t", [-1, 7])
+def test_a_belief_is_asked_for_within_the_sequence(t: int) -> None:
+    with pytest.raises(InputError, match=rf"between 0 and 6.*{t}"):
+        belief_at(model(), data(), t)
+
+
+@pytest.mark.parametrize("event", [(3,), (1,), (), (2, 2)], ids=str)
+def test_observations_of_another_shape_are_refused_with_both_shapes(event: tuple[int, ...]) -> None:
+    plain = model()
+    with pytest.raises(InputError, match=r"^x: .*\(2,\)"):
+        plain.update(plain.initial(4), torch.zeros(4, *event))
+    wrong = Sequences(torch.zeros(4, 6, *event), torch.full((4,), 6))
+    with pytest.raises(InputError, match=r"^x: .*\(2,\)"):
+        plain.filter(wrong)
+
+
+def test_an_unknown_choice_lists_the_known_ones() -> None:
+    with pytest.raises(InputError, match=r"belieff.*belief_network"):
+        for_data(data(), belieff=20)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({name: 0} for name in ("belief", "belief_layers", "layers", "latent", "hidden", "readout_hidden")),
+        {"belief": -5},
+        {"blocks": -1},
+        {"readout": -1},
+        {"actions": -1},
+        {"event_shape": ()},
+        {"event_shape": (0,)},
+        {"event_shape": (2, -1)},
+        {"encoder": (0,)},
+        {"decoder": (20, 0)},
+        {"likelihood": "poisson"},
+        {"belief_network": "gru"},
+        {"maps": "dense"},
+        {"dt": "raw"},
+        {"drift": "fall"},
+        {"smoothing": "none"},
+        {"classes": 3},
+        {"classes": None, "likelihood": "categorical"},
+        {"classes": 0, "likelihood": "categorical"},
+        {"sigma": 0.0, "likelihood": "first_components"},
+        {"sigma": -1.0, "likelihood": "first_components"},
+        {"sigma": float("nan"), "likelihood": "first_components"},
+        {"event_shape": (9,), "likelihood": "first_components"},
+        {"event_shape": (2, 2), "likelihood": "first_components"},
+        {"memory": (0.0, 10.0), "belief_network": "linear_recurrence"},
+    ],
+    ids=str,
+)
+def test_an_impossible_config_is_refused_when_it_is_made(settings: dict[str, Any]) -> None:
+    """By the name of the setting, before any network is built: not by whatever breaks first."""
+    with pytest.raises(InputError, match=next(iter(settings))):
+        TDVAEConfig(**settings)

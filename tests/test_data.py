@@ -1,0 +1,522 @@
+"""Sequences from arrays and files: what gets in is aligned, typed and finite; what does not says why."""
+
+from __future__ import annotations
+
+import gc
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from tdvae import InputError
+from tdvae.data import from_arrays, from_npz, split
+from tdvae.jumps import Uniform
+from tdvae.models import for_data
+from tdvae.objectives import tdvae_loss
+from tdvae.types import Sequences
+
+torch.set_num_threads(1)
+
+
+def numbers(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def ragged(*lengths: int, event: tuple[int, ...] = (2,)) -> list[Any]:
+    return [numbers(length, *event, seed=seed) for seed, length in enumerate(lengths)]
+
+
+# Shapes and types
+
+
+def test_a_plain_matrix_is_one_number_per_step() -> None:
+    x = numbers(4, 7)
+    data = from_arrays(x)
+    assert data.x.shape == (4, 7, 1)
+    assert torch.equal(data.x[..., 0], torch.from_numpy(x))
+    assert data.lengths.tolist() == [7] * 4
+    assert (len(data), data.horizon) == (4, 7)
+    assert data.actions is None
+    assert data.rewards is None
+
+
+@pytest.mark.parametrize("event", [(3,), (1,), (4, 5), (2, 4, 5)], ids=str)
+def test_features_and_images_keep_their_shape(event: tuple[int, ...]) -> None:
+    x = numbers(4, 7, *event)
+    for given_as in (x, torch.from_numpy(x), list(x), list(torch.from_numpy(x))):
+        data = from_arrays(given_as)
+        assert torch.equal(data.x, torch.from_numpy(x))
+        assert data.lengths.tolist() == [7] * 4
+
+
+@pytest.mark.parametrize("event", [(), (2,), (3, 4)], ids=str)
+@pytest.mark.parametrize("as_torch", [False, True], ids=["numpy", "torch"])
+def test_a_list_of_ragged_arrays_is_padded_to_the_longest(event: tuple[int, ...], as_torch: bool) -> None:
+    parts = ragged(3, 5, 2, event=event)
+    data = from_arrays([torch.from_numpy(part) for part in parts] if as_torch else parts)
+    assert data.x.shape == (3, 5, *(event or (1,)))
+    assert data.lengths.tolist() == [3, 5, 2]
+    for row, part in zip(data.x, parts, strict=True):
+        assert torch.equal(row[: len(part)].reshape(part.shape), torch.from_numpy(part))
+    assert data.mask.tolist() == [[True] * 3 + [False] * 2, [True] * 5, [True] * 2 + [False] * 3]
+
+
+@pytest.mark.parametrize(
+    ("given_as", "kept_as"),
+    [
+        (np.float64, torch.float32),
+        (np.float16, torch.float32),
+        (np.float32, torch.float32),
+        (">f8", torch.float32),
+        (np.int8, torch.int64),
+        (np.uint8, torch.int64),
+        (np.int32, torch.int64),
+        (np.int64, torch.int64),
+        (">i4", torch.int64),
+        (bool, torch.bool),
+    ],
+    ids=str,
+)
+def test_numpy_types(given_as: Any, kept_as: torch.dtype) -> None:
+    """Floating point stays continuous, integer categorical, bool binary; the byte order of a file does not matter."""
+    values = np.array([[0, 1, 1], [1, 0, 1]])
+    data = from_arrays(values.astype(given_as))
+    assert data.x.dtype == kept_as
+    assert data.x[..., 0].long().tolist() == values.tolist()
+
+
+@pytest.mark.parametrize(
+    ("given_as", "kept_as"),
+    [
+        (torch.float64, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.uint8, torch.int64),
+        (torch.int32, torch.int64),
+        (torch.bool, torch.bool),
+    ],
+    ids=str,
+)
+def test_torch_types(given_as: torch.dtype, kept_as: torch.dtype) -> None:
+    assert from_arrays(torch.ones(2, 3, 1).to(given_as)).x.dtype == kept_as
+
+
+def test_a_read_only_array_is_taken_without_a_warning() -> None:
+    """Memory maps and many data frames give such arrays; warnings are errors here."""
+    x = numbers(2, 3, 1)
+    x.flags.writeable = False
+    assert torch.equal(from_arrays(x).x, torch.tensor(x.tolist()))
+
+
+def test_a_reversed_view_is_read_in_its_own_order() -> None:
+    x = numbers(2, 3, 1)
+    assert torch.equal(from_arrays(x[:, ::-1]).x, torch.from_numpy(x).flip(1))
+
+
+# Actions, rewards, lengths
+
+
+def test_actions_and_rewards_stand_beside_their_observation() -> None:
+    x, actions, rewards = numbers(3, 5, 2), numbers(3, 5, 4, seed=1), numbers(3, 5, seed=2)
+    data = from_arrays(x, actions, rewards)
+    assert data.actions is not None
+    assert data.rewards is not None
+    assert torch.equal(data.actions, torch.from_numpy(actions))
+    assert torch.equal(data.rewards, torch.from_numpy(rewards))
+
+
+def test_one_discrete_action_per_step_becomes_a_vector_of_one() -> None:
+    actions = np.array([[0, 1, 2], [2, 1, 0]])
+    data = from_arrays(numbers(2, 3), actions)
+    assert data.actions is not None
+    assert data.actions.dtype == torch.float32
+    assert data.actions[..., 0].tolist() == actions.tolist()
+
+
+def test_ragged_actions_and_rewards_follow_ragged_observations() -> None:
+    x, actions, rewards = ragged(3, 5), ragged(3, 5, event=(1,)), ragged(3, 5, event=())
+    data = from_arrays(x, actions, rewards)
+    assert data.actions is not None
+    assert data.rewards is not None
+    assert data.actions.shape == (2, 5, 1)
+    assert data.rewards.shape == (2, 5)
+    assert torch.equal(data.rewards[0, :3], torch.from_numpy(rewards[0]))
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_lengths_mark_the_real_steps(kind: str) -> None:
+    lengths = np.array([2, 4, 1], dtype=np.int32)
+    data = from_arrays(numbers(3, 4), lengths=lengths if kind == "numpy" else torch.from_numpy(lengths))
+    assert data.lengths.dtype == torch.int64
+    assert data.mask.sum(1).tolist() == [2, 4, 1]
+    assert data.mask[0].tolist() == [True, True, False, False]
+
+
+# Sequences themselves
+
+
+def full_example() -> Sequences:
+    return from_arrays(numbers(4, 6, 2), numbers(4, 6, 1, seed=1), numbers(4, 6, seed=2), np.array([6, 3, 5, 1]))
+
+
+@pytest.mark.parametrize("t", [1, 4, 6, 9])
+def test_until_keeps_the_first_steps_of_everything(t: int) -> None:
+    data = full_example()
+    cut = data.until(t)
+    assert data.actions is not None
+    assert data.rewards is not None
+    assert cut.actions is not None
+    assert cut.rewards is not None
+    assert torch.equal(cut.x, data.x[:, :t])
+    assert torch.equal(cut.actions, data.actions[:, :t])
+    assert torch.equal(cut.rewards, data.rewards[:, :t])
+    assert cut.lengths.tolist() == [min(length, t) for length in (6, 3, 5, 1)]
+    assert data.horizon == 6  # the original is left as it was
+
+
+def test_select_takes_whole_sequences_in_the_asked_order() -> None:
+    data = full_example()
+    chosen = data.select(torch.tensor([2, 0]))
+    assert chosen.actions is not None
+    assert data.actions is not None
+    assert chosen.rewards is not None
+    assert data.rewards is not None
+    assert chosen.lengths.tolist() == [5, 6]
+    assert torch.equal(chosen.x, data.x[[2, 0]])
+    assert torch.equal(chosen.actions, data.actions[[2, 0]])
+    assert torch.equal(chosen.rewards, data.rewards[[2, 0]])
+    assert data.select(slice(1, 3)).lengths.tolist() == [3, 5]
+
+
+def test_select_without_actions_stays_without() -> None:
+    chosen = from_arrays(numbers(3, 4)).select(torch.tensor([1]))
+    assert len(chosen) == 1
+    assert chosen.actions is None
+    assert chosen.rewards is None
+
+
+# What is refused: values
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("argument", ["x", "actions", "rewards"])
+def test_nan_and_infinity_are_refused_with_their_place(argument: str, bad: float) -> None:
+    arrays = {"x": numbers(3, 5, 2), "actions": numbers(3, 5, 1), "rewards": numbers(3, 5)}
+    arrays[argument][1, 4] = bad
+    with pytest.raises(InputError, match=rf"^{argument}: .*sequence 1 at step 4"):
+        from_arrays(**arrays)
+
+
+def test_nan_in_a_ragged_list_is_refused_with_its_place() -> None:
+    parts = ragged(3, 5, 2)
+    parts[2][1, 0] = np.nan
+    with pytest.raises(InputError, match=r"^x: .*sequence 2 at step 1"):
+        from_arrays(parts)
+
+
+@pytest.mark.parametrize("argument", ["x", "actions", "rewards"])
+def test_nan_in_the_padding_is_fine_and_reaches_no_gradient(argument: str) -> None:
+    """Zero times NaN is NaN: padding must be harmless in the backward pass as well."""
+    torch.manual_seed(0)
+    arrays = {"x": numbers(3, 8, 2), "actions": numbers(3, 8, 1), "rewards": numbers(3, 8)}
+    arrays[argument][1, 4:] = np.nan
+    data = from_arrays(**arrays, lengths=np.array([8, 4, 8]))
+    model = for_data(data, latent=2, belief=4, hidden=4, decoder=(4,))
+    pairs = Uniform(1, 3).sample(data.lengths, 8, torch.Generator().manual_seed(0))
+    loss = tdvae_loss(model, data, pairs).total
+    loss.backward()
+    assert bool(loss.isfinite())
+    assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
+
+
+def test_negative_classes_are_refused_with_their_place() -> None:
+    x = np.ones((3, 5, 2), dtype=np.int64)
+    x[2, 3, 1] = -1
+    with pytest.raises(InputError, match=r"^x: negative class.*sequence 2 at step 3"):
+        from_arrays(x)
+
+
+@pytest.mark.parametrize("padding", [-1, 255])
+def test_any_class_in_the_padding_is_fine_and_adds_no_class(padding: int) -> None:
+    torch.manual_seed(0)
+    x = np.random.default_rng(0).integers(0, 3, (3, 8))
+    x[0, :3] = 0, 1, 2
+    x[1, 4:] = padding
+    data = from_arrays(x, lengths=np.array([8, 4, 8]))
+    model = for_data(data, latent=2, belief=4, hidden=4, decoder=(4,))
+    pairs = Uniform(1, 3).sample(data.lengths, 8, torch.Generator().manual_seed(0))
+    assert model.config.classes == 3
+    assert bool(tdvae_loss(model, data, pairs).total.isfinite())
+
+
+def test_negative_actions_and_rewards_are_numbers_like_others() -> None:
+    data = from_arrays(numbers(2, 3), np.full((2, 3), -1), np.full((2, 3), -2))
+    assert data.actions is not None
+    assert data.rewards is not None
+    assert data.actions.unique().tolist() == [-1.0]
+    assert data.rewards.unique().tolist() == [-2.0]
+
+
+# What is refused: shapes and types
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.array(1.0),
+        np.zeros(5),
+        torch.tensor(1.0),
+        torch.zeros(5),
+        np.float64(1.0),
+        1.0,
+        [np.array(1.0), np.array(2.0)],
+        [1.0, 2.0],
+        np.zeros((0, 5)),
+        np.zeros((3, 0)),
+        np.zeros((3, 5, 0)),
+        [],
+        [np.zeros((0, 2))],
+        [np.zeros((3, 2)), np.zeros((0, 2))],
+        [np.zeros((3, 2)), np.zeros((4, 3))],
+        [np.zeros((3, 2)), np.zeros(4)],
+        [np.zeros((3, 2)), np.zeros((3, 2), dtype=int)],
+        np.array([["a", "b"], ["c", "d"]]),
+        np.array([[1, None], [2, 3]], dtype=object),
+        np.array([np.zeros(2), np.zeros(3)], dtype=object),
+        np.array([["2020-01-01", "2020-01-02"]], dtype="datetime64[D]"),
+        np.zeros((2, 3), dtype=complex),
+        torch.zeros(2, 3, dtype=torch.complex64),
+        [["a", "b"], ["c", "d"]],
+        "some text",
+    ],
+    ids=[
+        "numpy rank 0",
+        "numpy rank 1",
+        "torch rank 0",
+        "torch rank 1",
+        "numpy scalar",
+        "float",
+        "list of rank 0",
+        "list of floats",
+        "no sequences",
+        "no steps",
+        "no features",
+        "empty list",
+        "list with no steps",
+        "list with an empty one",
+        "feature sizes differ",
+        "feature ranks differ",
+        "types differ",
+        "strings",
+        "objects",
+        "ragged as objects",
+        "dates",
+        "complex numpy",
+        "complex torch",
+        "list of strings",
+        "a string",
+    ],
+)
+def test_observations_of_another_form_are_refused_by_name(x: Any) -> None:
+    with pytest.raises(InputError, match=r"^x\b"):
+        from_arrays(x)
+
+
+@pytest.mark.parametrize("argument", ["actions", "rewards"])
+@pytest.mark.parametrize(
+    "shape", [(2, 5), (4, 5), (3, 4), (3, 6), (3,), (3, 5, 2, 2)], ids=lambda shape: "x".join(map(str, shape))
+)
+def test_actions_and_rewards_of_another_size_are_refused_by_name(argument: str, shape: tuple[int, ...]) -> None:
+    arrays: dict[str, Any] = {argument: numbers(*shape)}
+    with pytest.raises(InputError, match=rf"^{argument}\b"):
+        from_arrays(numbers(3, 5, 2), **arrays)
+
+
+@pytest.mark.parametrize("argument", ["actions", "rewards"])
+def test_ragged_actions_and_rewards_of_other_lengths_are_refused_by_name(argument: str) -> None:
+    arrays: dict[str, Any] = {argument: ragged(3, 4, event=())}
+    with pytest.raises(InputError, match=rf"^{argument}\b"):
+        from_arrays(ragged(3, 5), **arrays)
+
+
+@pytest.mark.parametrize("argument", ["actions", "rewards"])
+@pytest.mark.parametrize("horizon", [4, 6])
+def test_actions_and_rewards_share_the_horizon_even_where_lengths_leave_room(argument: str, horizon: int) -> None:
+    """All real steps are there, but the padding differs: the arrays could not be put side by side later."""
+    arrays: dict[str, Any] = {argument: numbers(3, horizon)}
+    with pytest.raises(InputError, match=rf"^{argument}\b"):
+        from_arrays(numbers(3, 5, 2), lengths=np.array([3, 3, 2]), **arrays)
+
+
+@pytest.mark.parametrize("argument", ["actions", "rewards"])
+def test_strings_are_no_actions_and_no_rewards(argument: str) -> None:
+    arrays: dict[str, Any] = {argument: np.full((3, 5), "up")}
+    with pytest.raises(InputError, match=rf"^{argument}\b.*dtype"):
+        from_arrays(numbers(3, 5), **arrays)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "came"),
+    [
+        (np.array([0, 5, 5]), r"\b0\b"),
+        (np.array([5, -2, 5]), "-2"),
+        (np.array([5, 5, 9]), r"\b9\b"),
+        (np.array([5, 5]), r"\(2,\)"),
+        (np.array([[5, 5, 5]]), r"\(1, 3\)"),
+        (np.array([5.0, 4.5, 5.0]), r"float|4\.5"),
+        (np.array(["5", "5", "5"]), "U1|'5'"),
+    ],
+    ids=["zero", "negative", "beyond the horizon", "too few", "rank 2", "fractions", "strings"],
+)
+def test_impossible_lengths_are_refused_with_what_came(lengths: Any, came: str) -> None:
+    with pytest.raises(InputError, match=rf"^lengths: .*got .*({came})"):
+        from_arrays(numbers(3, 5), lengths=lengths)
+
+
+def test_lengths_that_contradict_a_ragged_list_are_refused() -> None:
+    with pytest.raises(InputError, match=r"^lengths"):
+        from_arrays(ragged(3, 5), lengths=np.array([2, 2]))
+
+
+# Files
+
+
+def test_a_file_gives_back_what_was_saved(tmp_path: Path) -> None:
+    arrays = {
+        "x": numbers(3, 5, 2),
+        "actions": numbers(3, 5, 1, seed=1),
+        "rewards": numbers(3, 5, seed=2),
+        "lengths": np.array([5, 2, 4]),
+    }
+    for save in (np.savez, np.savez_compressed):
+        save(tmp_path / "all.npz", **arrays)
+        for path in (tmp_path / "all.npz", str(tmp_path / "all.npz")):
+            data, direct = from_npz(path), from_arrays(**arrays)
+            for name in arrays:
+                assert torch.equal(getattr(data, name), getattr(direct, name))
+
+
+def test_a_plain_npy_file_holds_x(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).random((3, 5, 4, 4)) < 0.5
+    np.save(tmp_path / "x.npy", x)
+    data = from_npz(tmp_path / "x.npy")
+    assert torch.equal(data.x, torch.from_numpy(x))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere\.npz does not exist"):
+        from_npz(tmp_path / "nowhere.npz")
+
+
+@pytest.mark.parametrize("kind", ["text", "empty", "torn", "damaged at 60", "damaged at 300"])
+def test_what_is_no_array_file_is_refused_in_one_line_and_closed(tmp_path: Path, kind: str) -> None:
+    """A file left open would warn when it is collected, and warnings are errors here."""
+    np.savez_compressed(tmp_path / "whole.npz", x=numbers(20, 10))
+    whole = (tmp_path / "whole.npz").read_bytes()
+    damaged = {place: whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :] for place in (60, 300)}
+    contents = {
+        "text": b"x,y\n1,2\n",
+        "empty": b"",
+        "torn": whole[: len(whole) // 2],
+        "damaged at 60": damaged[60],
+        "damaged at 300": damaged[300],
+    }
+    (tmp_path / "bad.npz").write_bytes(contents[kind])
+    with pytest.raises(InputError, match=r"^file: .*bad\.npz") as caught:
+        from_npz(tmp_path / "bad.npz")
+    assert "\n" not in str(caught.value)
+    del caught
+    gc.collect()
+
+
+def test_a_folder_is_no_array_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^file: "):
+        from_npz(tmp_path)
+
+
+def test_a_file_without_x_or_with_an_unknown_key_lists_what_it_holds(tmp_path: Path) -> None:
+    np.savez(tmp_path / "no-x.npz", y=numbers(3, 5))
+    with pytest.raises(InputError, match=r"no-x\.npz must hold 'x'.*\['y'\]"):
+        from_npz(tmp_path / "no-x.npz")
+    np.savez(tmp_path / "more.npz", x=numbers(3, 5), action=numbers(3, 5))
+    with pytest.raises(InputError, match=r"more\.npz .*'action'"):
+        from_npz(tmp_path / "more.npz")
+
+
+@pytest.mark.parametrize("name", ["x", "actions"])
+def test_pickled_objects_are_never_loaded(tmp_path: Path, name: str) -> None:
+    arrays: dict[str, Any] = {"x": numbers(1, 2), name: np.array([[1, None]], dtype=object)}
+    np.savez(tmp_path / "objects.npz", **arrays)
+    with pytest.raises(InputError, match=r"^file: .*objects\.npz"):
+        from_npz(tmp_path / "objects.npz")
+    gc.collect()  # a file left open would warn here
+
+
+def test_what_is_wrong_with_the_arrays_of_a_file_is_said_too(tmp_path: Path) -> None:
+    x = numbers(3, 5)
+    x[2, 1] = np.nan
+    np.savez(tmp_path / "nan.npz", x=x)
+    with pytest.raises(InputError, match=r"^x: .*sequence 2 at step 1"):
+        from_npz(tmp_path / "nan.npz")
+
+
+# Splits
+
+
+def numbered(n: int) -> Sequences:
+    """Sequences whose only value is their own number."""
+    return from_arrays(np.arange(n, dtype=np.float32)[:, None].repeat(2, 1))
+
+
+def members(part: Sequences) -> list[int]:
+    return [int(value) for value in part.x[:, 0, 0]]
+
+
+@given(n=st.integers(3, 200), seed=st.integers(0, 2**31))
+@hypothesis_settings(deadline=None, derandomize=True, max_examples=40)
+def test_every_sequence_is_in_exactly_one_part(n: int, seed: int) -> None:
+    parts = [members(part) for part in split(numbered(n), seed)]
+    assert sorted(chain(*parts)) == list(range(n))
+    assert min(map(len, parts)) >= 1
+    assert len(parts[1]) == max(1, round(0.1 * n))
+    assert len(parts[2]) == max(1, round(0.1 * n))
+
+
+def test_shares_are_followed() -> None:
+    assert [len(part) for part in split(numbered(100), 0, (0.5, 0.3, 0.2))] == [50, 30, 20]
+
+
+def test_a_split_depends_on_its_seed_alone() -> None:
+    torch.manual_seed(1)
+    first = [members(part) for part in split(numbered(50), 3)]
+    torch.manual_seed(2)
+    again = [members(part) for part in split(numbered(50), 3)]
+    other = [members(part) for part in split(numbered(50), 4)]
+    assert first == again
+    assert first != other
+    assert members(split(numbered(50), 3)[0]) != sorted(members(split(numbered(50), 3)[0]))  # shuffled
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_too_few_sequences_cannot_be_split(n: int) -> None:
+    with pytest.raises(InputError, match=rf"^data: {n} sequences .*at least 3"):
+        split(numbered(n), 0)
+
+
+@pytest.mark.parametrize("n", [3, 4, 5])
+def test_three_sequences_are_enough_whatever_the_shares(n: int) -> None:
+    """Rounding the two smaller parts up must leave one for training."""
+    parts = split(numbered(n), 0, (0.2, 0.4, 0.4))
+    assert sorted(chain(*map(members, parts))) == list(range(n))
+    assert min(map(len, parts)) >= 1
+
+
+@pytest.mark.parametrize("shares", [(0.8, 0.2, 0.0), (0.8, 0.3, -0.1), (0.8, 0.1, 0.2), (0.5, 0.5), (1.0,)], ids=str)
+def test_impossible_shares_are_refused(shares: Any) -> None:
+    with pytest.raises(InputError, match=r"^shares"):
+        split(numbered(20), 0, shares)

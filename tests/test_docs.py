@@ -1,0 +1,42 @@
+"""README and docs: their code runs, their tables are what results/ says, what they name exists."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+import render  # noqa: E402
+
+PYTHON = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("block", range(len(PYTHON)))
+def test_readme_code_runs(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.random.seed(0)  # noqa: NPY002
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(compile(PYTHON[block], "README.md", "exec"), names)
+    assert names["model"] is not None
+    if "future" in names:
+        assert tuple(names["future"].shape) == (6, 16, 1, 1)  # type: ignore[attr-defined]
+        assert (tmp_path / "runs" / "mine" / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("page", render.PAGES)
+def test_tables_are_what_the_results_say(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert "<!-- table:" in text
+    assert render.rendered(text) == text
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))])
+def test_linked_files_exist(page: str) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text())
+    missing = [link for link in links if not (ROOT / page).parent.joinpath(link).exists()]
+    assert missing == []

@@ -1,0 +1,450 @@
+"""Experiments: what is read off signals, how results are summarised, the baselines, and the commands end to end."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tdvae import cli, saved
+from tdvae.data import OscillatorSettings, simulate
+from tdvae.exact import OscillatorOracle
+from tdvae.experiments import oscillator_figure, own_data
+from tdvae.experiments.oscillator import START, STEPS, exact_signals
+from tdvae.experiments.report import summarise
+from tdvae.experiments.signals import GRID, read_sinusoid
+from tdvae.models import TDVAE, for_data
+
+torch.set_num_threads(1)
+
+GRID_STEP = (GRID[1] - GRID[0]) / (GRID[2] - 1)
+
+# Reading a sinusoid
+
+
+def sinusoid(frequency: float, amplitude: float, phase: float, steps: int = 21) -> Tensor:
+    return amplitude * torch.cos(frequency * torch.arange(steps, dtype=torch.float64) + phase)
+
+
+@given(frequency=st.floats(0.15, 0.6), amplitude=st.floats(0.3, 2), phase=st.floats(0, 2 * math.pi))
+@hypothesis_settings(deadline=None, derandomize=True, max_examples=50)
+def test_a_clean_sinusoid_is_read_to_the_accuracy_of_the_grid(frequency: float, amplitude: float, phase: float) -> None:
+    read_frequency, read_amplitude = read_sinusoid(sinusoid(frequency, amplitude, phase))
+    assert abs(read_frequency.item() - frequency) <= GRID_STEP
+    assert read_amplitude.item() == pytest.approx(amplitude, rel=0.03)
+
+
+@pytest.mark.parametrize("index", [0, 40, 150, 300])
+def test_a_frequency_on_the_grid_is_read_exactly(index: int) -> None:
+    frequency = GRID[0] + index * GRID_STEP
+    read_frequency, read_amplitude = read_sinusoid(sinusoid(frequency, 0.7, 1.0))
+    assert read_frequency.item() == pytest.approx(frequency, abs=1e-12)
+    assert read_amplitude.item() == pytest.approx(0.7, rel=1e-6)
+
+
+def test_a_little_noise_moves_the_reading_a_little() -> None:
+    """Least squares at noise 0.03 on 21 points: a deviation of about 0.002 rad/step at amplitude 1."""
+    generator = torch.Generator().manual_seed(0)
+    frequency = 0.2 + 0.35 * torch.rand(200, generator=generator, dtype=torch.float64)
+    phase = 2 * math.pi * torch.rand(200, generator=generator, dtype=torch.float64)
+    clean = torch.cos(frequency[:, None] * torch.arange(21) + phase[:, None])
+    noise = 0.03 * torch.randn(200, 21, generator=generator, dtype=torch.float64)
+    read_frequency, read_amplitude = read_sinusoid(clean + noise)
+    assert float((read_frequency - frequency).abs().mean()) < 0.004
+    assert float((read_amplitude - 1).abs().mean()) < 0.02
+
+
+def test_signals_of_any_leading_shape_and_type_are_read_one_by_one() -> None:
+    frequencies = torch.tensor([[0.2, 0.3, 0.4], [0.25, 0.35, 0.5]], dtype=torch.float64)
+    signals = torch.sin(frequencies[..., None] * torch.arange(21))
+    read_frequency, read_amplitude = read_sinusoid(signals.float())
+    assert read_frequency.shape == read_amplitude.shape == (2, 3)
+    torch.testing.assert_close(read_frequency, frequencies, atol=GRID_STEP, rtol=0)
+    torch.testing.assert_close(read_amplitude, torch.ones(2, 3, dtype=torch.float64), atol=0.02, rtol=0)
+
+
+# Summaries
+
+
+def test_a_summary_nests_as_the_measures_do() -> None:
+    by_seed = [{"a": 1.0, "b": {"1": 2.0, "5": {"deep": 3.0}}}, {"a": 2.0, "b": {"1": 6.0, "5": {"deep": 3.0}}}]
+    assert summarise(by_seed) == {
+        "a": {"mean": 1.5, "spread": pytest.approx(math.sqrt(0.5)), "n": 2},
+        "b": {
+            "1": {"mean": 4.0, "spread": pytest.approx(math.sqrt(8)), "n": 2},
+            "5": {"deep": {"mean": 3.0, "spread": 0.0, "n": 2}},
+        },
+    }
+
+
+def test_one_seed_has_no_spread() -> None:
+    assert summarise([{"a": 1.5}]) == {"a": {"mean": 1.5, "spread": None, "n": 1}}
+    assert json.loads(json.dumps(summarise([{"a": 1.5}])))["a"]["spread"] is None
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=6))
+@hypothesis_settings(deadline=None, derandomize=True, max_examples=30)
+def test_the_spread_is_the_sample_standard_deviation(values: list[float]) -> None:
+    mean = sum(values) / len(values)
+    expected = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    assert summarise([{"a": value} for value in values])["a"]["spread"] == pytest.approx(expected, abs=1e-9)
+
+
+# The exact posterior's rollouts
+
+
+def test_exact_signals_follow_the_exact_forecasts() -> None:
+    """After the jump, and after each further step, draws have the forecast's mean and its variance less the noise."""
+    torch.manual_seed(0)
+    settings = OscillatorSettings()
+    oracle = OscillatorOracle(settings, frequencies=256)
+    posterior = oracle.observe(simulate(settings, 4, seed=1).x[:, :START])
+    n, skip = 4_000, 20
+    signals = exact_signals(oracle, posterior, skip, n)
+    assert signals.shape == (n, 4, STEPS + 1)
+    for after in (0, 1, STEPS):
+        exact = oracle.forecast(posterior, skip + after)
+        variance = exact.variance[:, 0] - settings.observation_noise**2
+        drawn = signals[..., after]
+        assert bool(((drawn.mean(0) - exact.mean[:, 0]).abs() < 5 * (variance / n).sqrt()).all())
+        assert bool(((drawn.var(0) / variance - 1).abs() < 0.15).all())
+
+
+def test_what_is_read_off_exact_signals_agrees_with_the_posterior_and_the_truth() -> None:
+    torch.manual_seed(1)
+    settings = OscillatorSettings()
+    fresh = simulate(settings, 8, seed=2)
+    oracle = OscillatorOracle(settings, frequencies=256)
+    posterior = oracle.observe(fresh.x[:, :START])
+    believed, doubt = oracle.frequency(posterior)
+    frequency, amplitude = read_sinusoid(exact_signals(oracle, posterior, 20, 64))
+    # 21 disturbed points (0.02 each step) cannot be read more sharply than to about 0.01 rad/step.
+    assert bool(((frequency.mean(0) - believed).abs() < 3 * doubt + 0.01).all())
+    assert float((frequency - fresh.frequency.double()).abs().mean()) < 0.02
+    true_amplitude = fresh.state[:, START + 20 - 1].double().norm(dim=-1)
+    assert float((amplitude - true_amplitude).abs().mean()) < 0.2
+
+
+# Baselines on a user's data
+
+
+def gaussian_nll(x: Any, mean: Any, sigma: Any) -> float:
+    """Summed over features, averaged over sequences: computed by hand."""
+    per_feature = 0.5 * np.log(2 * np.pi) + np.log(sigma) + 0.5 * ((x - mean) / sigma) ** 2
+    return float(per_feature.sum(-1).mean())
+
+
+def tiny_model(own: own_data.OwnData) -> TDVAE:
+    torch.manual_seed(0)
+    return for_data(own.parts()[0], latent=2, belief=4, hidden=4, decoder=(4,))
+
+
+def test_baselines_equal_the_gaussians_computed_by_hand(tmp_path: Path) -> None:
+    """A random walk with drift, two features of different scale: fitted on the training part, scored on the test."""
+    generator = np.random.default_rng(0)
+    walk = generator.normal([0.1, 0.0], [1.0, 20.0], (40, 12, 2)).cumsum(1).astype(np.float32)
+    np.savez(tmp_path / "walk.npz", x=walk)
+    own = own_data.OwnData(tmp_path / "walk.npz", split_seed=3, longest_jump=5)
+    measures = own_data.evaluate(tiny_model(own), own, seed=0)
+    assert set(measures) == {"nll", "nll_marginal", "nll_last_value"}
+    assert [list(by_dt) for by_dt in measures.values()] == [["1", "2", "5"]] * 3
+    train, _, test = (part.x.double().numpy() for part in own.parts())
+    steps = train.reshape(-1, 2)
+    for dt in (1, 2, 5):
+        future, last = test[:, 6 + dt - 1], test[:, 5]
+        marginal = gaussian_nll(future, steps.mean(0), steps.std(0))
+        change = np.sqrt(((train[:, dt:] - train[:, :-dt]) ** 2).mean((0, 1)))
+        assert measures["nll_marginal"][str(dt)] == pytest.approx(marginal, rel=1e-4)
+        assert measures["nll_last_value"][str(dt)] == pytest.approx(gaussian_nll(future, last, change), rel=1e-4)
+    assert measures["nll_last_value"]["1"] < measures["nll_marginal"]["1"]  # as it should be for a random walk
+
+
+def test_baselines_count_real_steps_only(tmp_path: Path) -> None:
+    """Ragged sequences with wild values in the padding: neither the marginal nor the changes may touch them."""
+    x = np.random.default_rng(1).normal(3.0, 1.0, size=(30, 10, 1)).astype(np.float32)
+    lengths = np.full(30, 10)
+    lengths[::2] = 6
+    x[::2, 6:] = 1e6
+    np.savez(tmp_path / "ragged.npz", x=x, lengths=lengths)
+    own = own_data.OwnData(tmp_path / "ragged.npz", split_seed=0, longest_jump=2)
+    measures = own_data.evaluate(tiny_model(own), own, seed=0)
+    train, _, test = own.parts()
+    sequences = [row[:length].double().numpy() for row, length in zip(train.x, train.lengths, strict=True)]
+    steps = np.concatenate(sequences)
+    start = int(test.lengths.min()) // 2
+    seen = test.x.double().numpy()
+    for dt in (1, 2):
+        future, last = seen[:, start + dt - 1], seen[:, start - 1]
+        change = np.concatenate([row[dt:] - row[:-dt] for row in sequences])
+        spread = np.sqrt((change**2).mean(0))
+        marginal = gaussian_nll(future, steps.mean(0), steps.std(0))
+        assert measures["nll_marginal"][str(dt)] == pytest.approx(marginal, rel=1e-4)
+        assert measures["nll_last_value"][str(dt)] == pytest.approx(gaussian_nll(future, last, spread), rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["bits", "classes"])
+def test_the_marginal_of_bits_and_classes_is_their_frequency(tmp_path: Path, kind: str) -> None:
+    """Near the entropy of fair coins or dice, for every feature; the last value has no density here."""
+    sides = 2 if kind == "bits" else 4
+    x = np.random.default_rng(2).integers(0, sides, (200, 8, 3))
+    np.savez(tmp_path / "x.npz", x=x.astype(bool) if kind == "bits" else x)
+    own = own_data.OwnData(tmp_path / "x.npz", split_seed=0, longest_jump=2)
+    measures = own_data.evaluate(tiny_model(own), own, seed=0)
+    assert set(measures) == {"nll", "nll_marginal"}
+    for dt in ("1", "2"):
+        assert measures["nll_marginal"][dt] == pytest.approx(3 * math.log(sides), rel=0.03)
+        assert math.isfinite(measures["nll"][dt])
+
+
+def test_a_class_that_training_never_saw_still_gets_a_finite_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rarest class of a data set may lie in the test part alone."""
+    x = np.random.default_rng(3).integers(0, 3, (10, 8))
+    np.savez(tmp_path / "x.npz", x=x)
+    own = own_data.OwnData(tmp_path / "x.npz", split_seed=0, longest_jump=2)
+    test = own.parts()[2].x[:, :, 0].numpy()
+    row = next(i for i in range(10) if (x[i] == test[0]).all())
+    x[row, 4] = 3
+    np.savez(tmp_path / "x.npz", x=x)
+    command(["fit", str(tmp_path / "x.npz"), *FASTEST, "--run-dir", str(tmp_path / "run")], monkeypatch)
+    measures = own_data.evaluate(saved.load(tmp_path / "run"), own, seed=0)
+    assert all(math.isfinite(value) for by_dt in measures.values() for value in by_dt.values())
+
+
+# The commands, end to end
+
+SMALL = ["--longest-jump", "3", "--latent", "2", "--belief", "8", "--batch", "4"]
+FAST, FASTEST = ["--steps", "20", *SMALL], ["--steps", "3", *SMALL]
+DT = ["1", "5", "20", "100"]
+SKIPS = ["20", "100"]
+NUMBER = {"mean", "spread", "n"}
+
+
+def command(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call of `tdvae`; it returns only if the command succeeded."""
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.argv", ["tdvae", *arguments])
+        cli.main()
+
+
+@dataclass(frozen=True)
+class SmokeRun:
+    folder: Path
+
+    @property
+    def model(self) -> str:
+        return str(self.folder / "seed-0")
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> SmokeRun:
+    folder = tmp_path_factory.mktemp("smoke") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(oscillator_figure, "CURVE_SEQUENCES", 20)  # most of the time would go into the figure's curve
+        command(["run", "oscillator", "--preset", "smoke", "--run-dir", str(folder)], patch)
+    return SmokeRun(folder)
+
+
+def output_of(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Standard output as JSON: anything beside it would fail to parse."""
+    capsys.readouterr()
+    command([*arguments, "--json"], monkeypatch)
+    return json.loads(capsys.readouterr().out)
+
+
+def assert_results(content: dict[str, Any]) -> None:
+    keys = {"experiment", "preset", "command", "seeds", "versions", "wall_seconds", "measures", "paper"}
+    assert keys <= set(content)
+    assert {"tdvae", "torch", "numpy", "python"} <= set(content["versions"])
+    assert content["wall_seconds"] >= 0
+
+
+def assert_oscillator_measures(measures: dict[str, Any]) -> None:
+    for names, columns in (
+        (("information_share", "coverage_50", "coverage_90", "nll", "nll_bayes", "nll_marginal"), DT),
+        (("frequency_error", "amplitude_error", "frequency_error_exact", "amplitude_error_exact"), SKIPS),
+    ):
+        for name in names:
+            assert list(measures[name]) == columns
+            for number in measures[name].values():
+                assert set(number) == NUMBER
+                assert math.isfinite(number["mean"])
+                assert number["spread"] is None
+                assert number["n"] == 1
+
+
+def test_the_smoke_run_writes_results_and_figure(smoke: SmokeRun) -> None:
+    content = json.loads((smoke.folder / "oscillator.json").read_text())
+    assert_results(content)
+    assert_oscillator_measures(content["measures"])
+    assert (content["experiment"], content["preset"], content["seeds"]) == ("oscillator", "smoke", [0])
+    assert shlex.split(content["command"])[:5] == ["tdvae", "run", "oscillator", "--preset", "smoke"]
+    assert (smoke.folder / "oscillator.png").read_bytes().startswith(b"\x89PNG")
+    assert not list(smoke.folder.glob(".*"))  # no half-written file is left
+
+
+def test_the_measures_of_the_smoke_run_are_possible(smoke: SmokeRun) -> None:
+    """Twenty steps teach little, but shares, coverages and the limits have their places."""
+    measures = json.loads((smoke.folder / "oscillator.json").read_text())["measures"]
+    for dt in DT:
+        assert measures["nll_bayes"][dt]["mean"] < measures["nll_marginal"][dt]["mean"]
+        assert measures["information_share"][dt]["mean"] < 1
+        low, high = measures["coverage_50"][dt]["mean"], measures["coverage_90"][dt]["mean"]
+        assert 0 <= low <= high <= 1
+    for skip in SKIPS:
+        assert measures["frequency_error_exact"][skip]["mean"] < 0.05
+        assert measures["amplitude_error_exact"][skip]["mean"] < 0.5
+
+
+def test_eval_prints_json_alone_and_the_same_twice(
+    smoke: SmokeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, again, other = (
+        output_of(["eval", smoke.model, "--seed", seed], monkeypatch, capsys) for seed in ("5", "5", "6")
+    )
+    assert_results(first)
+    assert_oscillator_measures(first["measures"])
+    assert first["seeds"] == [5]
+    assert first["measures"] == again["measures"]
+    assert first["measures"] != other["measures"]
+    assert first["measures"]["nll_marginal"] != other["measures"]["nll_marginal"]  # other sequences, not only noise
+
+
+def test_eval_repeats_what_the_run_itself_measured(
+    smoke: SmokeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = output_of(["eval", smoke.model, "--seed", "0"], monkeypatch, capsys)
+    written = json.loads((smoke.folder / "oscillator.json").read_text())
+    assert content["measures"] == written["measures"]
+
+
+def test_eval_prints_a_table_without_json(
+    smoke: SmokeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command(["eval", smoke.model], monkeypatch)
+    shown = capsys.readouterr().out
+    assert "share of attainable information" in shown
+    assert "δt = 100" in shown
+
+
+def test_rollout_prints_a_row_for_each_jump(
+    smoke: SmokeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["rollout", smoke.model, "--from", "60", "--jumps", "20,1,1,1"]
+    rows, again, other = (output_of([*arguments, "--seed", seed], monkeypatch, capsys) for seed in ("0", "0", "1"))
+    assert [(row["t"], row["jump"]) for row in rows] == [(80, 20), (81, 1), (82, 1), (83, 1)]
+    for row in rows:
+        assert row["low"] < row["median"] < row["high"]
+        assert isinstance(row["observed"], float)
+    assert rows == again
+    assert rows != other
+
+
+def test_rollout_beyond_the_sequence_knows_no_observation(
+    smoke: SmokeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = output_of(["rollout", smoke.model, "--from", "199", "--jumps", "1,1"], monkeypatch, capsys)
+    assert isinstance(rows[0]["observed"], float)
+    assert rows[1]["observed"] is None
+
+
+def test_rollout_prints_a_table_without_json(
+    smoke: SmokeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command(["rollout", smoke.model, "--jumps", "7,3"], monkeypatch)
+    shown = capsys.readouterr().out
+    assert "67" in shown
+    assert "70" in shown
+
+
+# A user's own file
+
+
+def own_arrays(kind: str) -> dict[str, Any]:
+    generator = np.random.default_rng(4)
+    x = generator.normal(size=(12, 12, 2)).astype(np.float32)
+    if kind == "actions and rewards":
+        return {"x": x, "actions": generator.normal(size=(12, 12, 3)), "rewards": generator.normal(size=(12, 12))}
+    if kind == "images of bits":
+        return {"x": generator.random((12, 12, 3, 3)) < 0.5}
+    if kind == "classes":
+        classes = generator.integers(0, 3, (12, 12, 2))
+        classes[:, 0] = 2
+        return {"x": classes}
+    if kind == "ragged":
+        return {"x": x, "lengths": generator.integers(6, 13, 12)}
+    return {"x": x}
+
+
+@pytest.mark.parametrize("kind", ["numbers", "ragged", "actions and rewards", "images of bits", "classes"])
+def test_fit_eval_and_rollout_of_own_data(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "mine.npz", **own_arrays(kind))
+    run = str(tmp_path / "run")
+    command(["fit", str(tmp_path / "mine.npz"), *FAST, "--run-dir", run], monkeypatch)
+    assert "mine.npz: forecasts of held-out sequences" in capsys.readouterr().out
+
+    first, again, other = (output_of(["eval", run, "--seed", seed], monkeypatch, capsys) for seed in ("5", "5", "6"))
+    assert_results(first)
+    assert first["measures"] == again["measures"]
+    assert first["measures"]["nll"] != other["measures"]["nll"]
+    assert first["measures"]["nll_marginal"] == other["measures"]["nll_marginal"]  # the same held-out sequences
+    continuous = kind not in ("images of bits", "classes")
+    assert set(first["measures"]) == {"nll", "nll_marginal", *(["nll_last_value"] if continuous else [])}
+    for by_dt in first["measures"].values():
+        assert list(by_dt) == ["1", "2"]
+        assert all(math.isfinite(number["mean"]) for number in by_dt.values())
+
+    if kind != "classes":  # a rollout prints numbers, and classes have none
+        rows = output_of(["rollout", run, "--from", "3", "--jumps", "2,1"], monkeypatch, capsys)
+        assert [(row["t"], row["jump"]) for row in rows] == [(5, 2), (6, 1)]
+        assert all(row["low"] <= row["median"] <= row["high"] for row in rows)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "actions and rewards"])
+def test_the_command_that_fit_suggests_works(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the length of the sequences: here they have 12 steps."""
+    np.savez(tmp_path / "mine.npz", **own_arrays(kind))
+    monkeypatch.chdir(tmp_path)
+    command(["fit", "mine.npz", *FASTEST], monkeypatch)
+    suggestion = capsys.readouterr().out.partition("tdvae rollout ")[2]
+    command(["rollout", *shlex.split(suggestion)], monkeypatch)
+    assert "median" in capsys.readouterr().out
+
+
+def test_a_second_fit_of_the_same_file_gets_its_own_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "mine.npz", **own_arrays("numbers"))
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        command(["fit", "mine.npz", *FASTEST], monkeypatch)
+    assert "runs/mine-2" in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["mine", "mine-2"]
+
+
+def test_fit_repeats_itself_and_resumes_to_the_same_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two fits with one seed end in the same weights; resuming a finished one changes nothing."""
+    np.savez(tmp_path / "mine.npz", **own_arrays("numbers"))
+    for name in ("one", "two"):
+        command(["fit", str(tmp_path / "mine.npz"), *FASTEST, "--run-dir", str(tmp_path / name)], monkeypatch)
+    one, two = (saved.load(tmp_path / name).state_dict() for name in ("one", "two"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    command(["fit", str(tmp_path / "mine.npz"), *FASTEST, "--run-dir", str(tmp_path / "one"), "--resume"], monkeypatch)
+    resumed = saved.load(tmp_path / "one").state_dict()
+    assert all(torch.equal(one[name], resumed[name]) for name in one)
