@@ -36,8 +36,8 @@ def table(name: str) -> str:
     seeds = ", ".join(map(str, content["seeds"]))
     lines.append("")
     lines.append(
-        f"`{content['command']}`, seeds {seeds}: mean ± standard deviation; at most {minutes:.0f} minutes of training per "
-        f"seed on one core. The paper shows this experiment in a figure and gives no number."
+        f"`{content['command']}`, seeds {seeds}: mean ± standard deviation; at most {minutes:.0f} minutes of training "
+        f"per seed on one core. The paper shows this experiment in a figure and gives no number."
     )
     return "\n".join(lines)
 

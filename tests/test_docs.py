@@ -18,7 +18,7 @@ PYTHON = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re
 
 @pytest.mark.parametrize("block", range(len(PYTHON)))
 def test_readme_code_runs(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    np.random.seed(0)  # noqa: NPY002
+    np.random.seed(0)
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     exec(compile(PYTHON[block], "README.md", "exec"), names)
@@ -35,7 +35,9 @@ def test_tables_are_what_the_results_say(page: str) -> None:
     assert render.rendered(text) == text
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))])
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+)
 def test_linked_files_exist(page: str) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text())
     missing = [link for link in links if not (ROOT / page).parent.joinpath(link).exists()]

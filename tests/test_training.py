@@ -288,9 +288,12 @@ def test_two_processes_give_the_gradients_of_one_with_the_joined_batch(
             torch.testing.assert_close(rank[f"gradient.{name}"], p.grad, rtol=1e-4, atol=1e-6)
 
 
-def test_a_batch_that_devices_cannot_share_is_refused() -> None:
+def test_a_batch_that_processes_cannot_share_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be shared evenly"):
         TrainConfig(batch=5, devices=2)
+    with pytest.raises(InputError, match="started by torchrun"):
+        tdvae.fit(learner(), data(), LAW, one_step(devices=2), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_each_epoch_visits_every_sequence_once(tmp_path: Path) -> None:

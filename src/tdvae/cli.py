@@ -27,8 +27,8 @@ def _unused_folder(stem: str) -> Path:
 class Run:
     """Train, evaluate and draw one of the paper's experiments: prints a table, writes results and a figure."""
 
-    experiment: tyro.conf.Positional[Literal["oscillator"]]
-    """Which experiment."""
+    experiment: tyro.conf.Positional[Literal["oscillator", "oscillator-ablations"]]
+    """Which experiment. oscillator-ablations trains the demo preset again and again, with one thing changed."""
     preset: Literal["smoke", "demo", "cpu", "paper"] = "cpu"
     """smoke: seconds. demo: minutes. cpu: what our published results use. paper: the paper's own form and sizes."""
     seed: int | None = None
@@ -41,13 +41,15 @@ class Run:
     """Go on with an interrupted run; needs --run-dir."""
 
     def main(self) -> None:
-        from tdvae.experiments.run import run_oscillator
+        from tdvae.experiments.run import run_ablations, run_oscillator
 
         if self.resume and self.run_dir is None:
             raise InputError("--resume: say which run, with --run-dir")
-        seeds = None if self.seed is None else [self.seed]
-        run_dir = self.run_dir or _unused_folder(f"{self.experiment}-{self.preset}")
-        run_oscillator(self.preset, seeds, run_dir, self.out, self.resume)
+        if self.experiment == "oscillator-ablations":
+            run_ablations(self.seed, self.run_dir or _unused_folder(self.experiment), self.out, self.resume)
+        else:
+            run_dir = self.run_dir or _unused_folder(f"{self.experiment}-{self.preset}")
+            run_oscillator(self.preset, self.seed, run_dir, self.out, self.resume)
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,8 @@ class Fit:
 
         if self.resume and self.run_dir is None:
             raise InputError("--resume: say which run, with --run-dir")
+        if self.devices > 1 and self.run_dir is None:
+            raise InputError("--devices: several processes need one --run-dir")
         own = own_data.OwnData(self.file, self.seed, self.longest_jump)
         every = max(1, self.steps // 20)
         config = TrainConfig(
@@ -104,10 +108,12 @@ class Fit:
         choices = {"layers": self.layers, "latent": self.latent, "belief": self.belief}
         run_dir = self.run_dir or _unused_folder(self.file.stem)
         own_data.train(own, config, choices, run_dir, self.resume)
+        if int(os.environ.get("RANK", "0")) > 0:
+            return  # the first process speaks for all
         measures = summarise([own_data.evaluate(saved.load(run_dir), own, self.seed)])
         table = {name: label for name, label in own_data.TABLE.items() if name in measures}
         show_table(f"{self.file.name}: forecasts of held-out sequences", measures, table)
-        print(f"the run is in {run_dir}; roll it out with: tdvae rollout {run_dir} --jumps 1,1,1")
+        print(f"the run is in {run_dir}; roll it out with: tdvae rollout {run_dir} --from 1 --jumps 1")
 
 
 @dataclass(frozen=True)

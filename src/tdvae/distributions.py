@@ -75,8 +75,8 @@ class Bernoulli:
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Also defined for grey values in [0, 1]: the expected log-likelihood of bits drawn with that mean."""
-        x = x.to(self.logits.dtype).expand_as(self.logits)
-        value = -F.binary_cross_entropy_with_logits(self.logits, x, reduction="none")
+        logits, x = torch.broadcast_tensors(self.logits, x.to(self.logits.dtype))
+        value = -F.binary_cross_entropy_with_logits(logits, x, reduction="none")
         return _sum_event(value, self.event_ndim)
 
 
@@ -97,6 +97,7 @@ class Categorical:
         return torch.multinomial(flat, 1).reshape(self.logits.shape[:-1])
 
     def log_prob(self, x: Tensor) -> Tensor:
-        x = x.long().expand(self.logits.shape[:-1])
-        value = torch.log_softmax(self.logits, dim=-1).gather(-1, x[..., None])[..., 0]
+        shape = torch.broadcast_shapes(x.shape, self.logits.shape[:-1])
+        log_p = torch.log_softmax(self.logits, dim=-1).expand(*shape, -1)
+        value = log_p.gather(-1, x.long().expand(shape)[..., None])[..., 0]
         return _sum_event(value, self.event_ndim)

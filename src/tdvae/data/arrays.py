@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -39,26 +40,27 @@ def from_arrays(
         if values is None:
             continue
         padded, own_steps = _pad(name, values, lengths)
-        if padded.shape[0] != observed.shape[0] or not torch.equal(own_steps, steps):
+        if padded.shape[:2] != observed.shape[:2] or not torch.equal(own_steps, steps):
             raise InputError(f"{name}: expected the same sequences and lengths as x, got shape {tuple(padded.shape)}")
         padded = padded.float()
         padded = padded[..., None] if padded.ndim == 2 and event_ndim else padded
         if padded.ndim != 2 + event_ndim:
             raise InputError(f"{name}: expected {2 + event_ndim} dimensions, got shape {tuple(padded.shape)}")
         _check_values(name, padded, steps)
-        extra[name] = padded
-    return Sequences(observed, steps, **extra)
+        extra[name] = _clear_padding(padded, steps)
+    return Sequences(_clear_padding(observed, steps), steps, **extra)
 
 
 def from_npz(path: str | Path) -> Sequences:
     """Sequences from a .npz with ``x`` and optionally ``lengths``, ``actions``, ``rewards``; or from a .npy with x."""
     path = Path(path)
     try:
-        loaded = np.load(path, allow_pickle=False)
-        arrays = {"x": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            arrays = {"x": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
     except FileNotFoundError as error:
         raise InputError(f"file: {path} does not exist") from error
-    except (ValueError, OSError, BadZipFile, EOFError) as error:
+    except (ValueError, OSError, BadZipFile, EOFError, zlib.error) as error:
         raise InputError(f"file: {path} is not a readable .npz or .npy of plain arrays ({error})") from error
     known = {"x", "lengths", "actions", "rewards"}
     if "x" not in arrays or set(arrays) - known:
@@ -70,13 +72,14 @@ def split(
     data: Sequences, seed: int, shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
 ) -> tuple[Sequences, Sequences, Sequences]:
     """Training, validation and test sequences: each sequence is in exactly one of them."""
-    if min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
+    if len(shares) != 3 or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
         raise InputError(f"shares: expected three positive shares that add up to 1, got {shares}")
-    order = torch.randperm(len(data), generator=Generator().manual_seed(seed))
-    validation = max(1, round(shares[1] * len(data)))
-    test = max(1, round(shares[2] * len(data)))
-    if validation + test >= len(data):
+    if len(data) < 3:
         raise InputError(f"data: {len(data)} sequences are too few to split in three; expected at least 3")
+    order = torch.randperm(len(data), generator=Generator().manual_seed(seed))
+    # Each part gets at least one sequence, training before the others.
+    validation = min(max(1, round(shares[1] * len(data))), len(data) - 2)
+    test = min(max(1, round(shares[2] * len(data))), len(data) - 1 - validation)
     train = len(data) - validation - test
     return (
         data.select(order[:train]),
@@ -94,6 +97,8 @@ def _pad(name: str, values: ArrayLike, lengths: Array | Tensor | None) -> tuple[
         if tensor.numel() == 0:
             raise InputError(f"{name}: empty, shape {tuple(tensor.shape)}; expected at least one sequence and step")
         return tensor, _lengths(lengths, tensor)
+    if not isinstance(values, Sequence):
+        raise InputError(f"{name}: expected an array or a list of arrays, got {type(values).__name__}")
     parts = [_tensor(f"{name}[{i}]", part) for i, part in enumerate(values)]
     if not parts or any(part.ndim == 0 or part.numel() == 0 for part in parts):
         raise InputError(f"{name}: expected a list of non-empty arrays (steps, …), got {len(parts)} with an empty one")
@@ -103,17 +108,23 @@ def _pad(name: str, values: ArrayLike, lengths: Array | Tensor | None) -> tuple[
         raise InputError(
             f"{name}: sequences disagree in feature shape or type: {sorted(shapes)}, {sorted(map(str, kinds))}"
         )
-    return torch.nn.utils.rnn.pad_sequence(parts, batch_first=True), torch.tensor([len(part) for part in parts])
+    padded, own = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True), torch.tensor([len(part) for part in parts])
+    if lengths is not None and not torch.equal(_lengths(lengths, padded), own):
+        raise InputError(f"lengths: they contradict {name}, a list whose own lengths are {own.tolist()}")
+    return padded, own
 
 
 def _tensor(name: str, values: object) -> Tensor:
     if isinstance(values, Tensor):
+        if values.is_complex():
+            raise InputError(f"{name}: expected real numbers, got dtype {values.dtype}")
         tensor = values
     else:
         array = np.asarray(values)
-        if array.dtype.kind not in "fiub":
-            raise InputError(f"{name}: expected numbers, got dtype {array.dtype}")
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        if array.dtype.kind not in "fiub" or array.dtype == np.longdouble:
+            raise InputError(f"{name}: expected real numbers of at most 64 bits, got dtype {array.dtype}")
+        # A copy in the machine's byte order: the array may be read-only, or the caller's to change.
+        tensor = torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
     if tensor.is_floating_point():
         return tensor.float()
     return tensor if tensor.dtype == torch.bool else tensor.long()
@@ -123,10 +134,19 @@ def _lengths(lengths: Array | Tensor | None, padded: Tensor) -> Tensor:
     n, horizon = padded.shape[:2]
     if lengths is None:
         return torch.full((n,), horizon)
-    given = torch.as_tensor(lengths)
-    if given.is_floating_point() or given.shape != (n,) or int(given.min()) < 1 or int(given.max()) > horizon:
-        raise InputError(f"lengths: expected {n} whole numbers between 1 and {horizon}, got shape {tuple(given.shape)}")
-    return given.long()
+    given = np.asarray(lengths)
+    expected = f"lengths: expected {n} whole numbers between 1 and {horizon}, got"
+    if given.shape != (n,) or given.dtype.kind not in "iu":
+        raise InputError(f"{expected} shape {given.shape} of {given.dtype}")
+    if given.min() < 1 or given.max() > horizon:
+        raise InputError(f"{expected} {given.min()} to {given.max()}")
+    return torch.from_numpy(given.astype(np.int64))
+
+
+def _clear_padding(padded: Tensor, lengths: Tensor) -> Tensor:
+    """Zero what is not real: a NaN there would reach the gradients, and a class there would count as one."""
+    real = torch.arange(padded.shape[1]) < lengths[:, None]
+    return torch.where(real.view(*padded.shape[:2], *[1] * (padded.ndim - 2)), padded, torch.zeros_like(padded))
 
 
 def _check_values(name: str, padded: Tensor, lengths: Tensor) -> None:

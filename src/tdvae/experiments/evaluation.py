@@ -37,8 +37,8 @@ def evaluate_saved(run_or_name: str, seed: int, as_json: bool) -> None:
 
 def _measure(found: saved.SavedModel, seed: int) -> tuple[Measures, dict[str, str], Measures]:
     if found.info.get("experiment") == oscillator.NAME:
-        preset = oscillator.PRESETS[found.info["preset"]]
-        return oscillator.evaluate(found.model, preset, seed), oscillator.TABLE, oscillator.PAPER
+        settings, n = oscillator.settings_of(found.info), found.info["test_sequences"]
+        return oscillator.evaluate(found.model, settings, n, seed), oscillator.TABLE, oscillator.PAPER
     measures = own_data.evaluate(found.model, own_data.OwnData.from_info(_own_info(found)), seed)
     return measures, {name: label for name, label in own_data.TABLE.items() if name in measures}, {}
 
@@ -52,7 +52,7 @@ def _own_info(found: saved.SavedModel) -> dict[str, Any]:
 def _held_out(found: saved.SavedModel, seed: int) -> Sequences:
     """One sequence the model has not seen."""
     if found.info.get("experiment") == oscillator.NAME:
-        return oscillator.held_out(oscillator.PRESETS[found.info["preset"]].settings, 1, seed)
+        return oscillator.held_out(oscillator.settings_of(found.info), 1, seed)
     test = own_data.OwnData.from_info(_own_info(found)).parts()[2]
     return test.select(torch.tensor([seed % len(test)]))
 
@@ -64,16 +64,17 @@ def rollout_saved(run_or_name: str, start: int, jumps: list[int], samples: int, 
         raise InputError(f"samples: expected at least 1, got {samples}; seed: expected at least 0, got {seed}")
     found = saved.load_saved(run_or_name)
     sequence = _held_out(found, seed)
+    length = int(sequence.lengths[0])
+    if not 0 <= start <= length:
+        raise InputError(f"--from: expected between 0 and {length}, the sequence's length, got {start}")
+    if any(jump < 1 for jump in jumps):
+        raise InputError(f"--jumps: expected lengths of at least 1 step, got {jumps}")
     torch.manual_seed(derive_seed(seed))
     belief = belief_at(found.model, sequence, start)
-    if any(jump < 1 for jump in jumps):
-        raise InputError(f"jumps: expected lengths of at least 1 step, got {jumps}")
     actions = None
     if sequence.actions is not None:
-        if start + sum(jumps) > sequence.horizon:
-            raise InputError(
-                f"jumps: actions are known up to step {sequence.horizon}, the jumps reach {start + sum(jumps)}"
-            )
+        if start + sum(jumps) > length:
+            raise InputError(f"jumps: actions are known up to step {length}, the jumps reach {start + sum(jumps)}")
         actions = sequence.actions[:, start : start + sum(jumps)]
     decoded = found.model.decode(rollout(found.model, found.model.sample_state(belief, samples), jumps, actions))
     if isinstance(decoded, Categorical):
@@ -86,7 +87,7 @@ def rollout_saved(run_or_name: str, start: int, jumps: list[int], samples: int, 
     time_step = start
     for index, jump in enumerate(jumps):
         time_step += jump
-        known = time_step <= int(sequence.lengths[0])
+        known = time_step <= length
         rows.append(
             {
                 "t": time_step,

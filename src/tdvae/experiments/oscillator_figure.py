@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from tdvae.data import OscillatorRecord, from_arrays
+from tdvae.data import OscillatorRecord, OscillatorSettings, from_arrays
 from tdvae.exact import BankPosterior, OscillatorOracle
-from tdvae.experiments.oscillator import SAMPLES, SKIPS, START, STEPS, TEST, Preset, record
+from tdvae.experiments.oscillator import SAMPLES, SKIPS, START, STEPS, TEST, record
 from tdvae.likelihood import forecast
 from tdvae.models import TDVAE
 from tdvae.rollout import belief_at, rollout
@@ -29,11 +29,11 @@ OBSERVED, MODEL, EXACT, KNOWS_NOTHING = "#333333", "#d1495b", "#9fc5e8", "#99999
 
 
 @torch.no_grad()
-def draw(model: TDVAE, preset: Preset, seed: int, path: Path) -> None:
+def draw(model: TDVAE, settings: OscillatorSettings, seed: int, path: Path) -> None:
     """Rollout panels as in the paper, and below them the forecast's NLL against δt between its two limits."""
-    fresh = record(preset.settings, max(CURVE_SEQUENCES, EXAMPLES), seed, TEST)
+    fresh = record(settings, max(CURVE_SEQUENCES, EXAMPLES), seed, TEST)
     torch.manual_seed(derive_seed(seed, TEST, 2))
-    oracle = OscillatorOracle(preset.settings)
+    oracle = OscillatorOracle(settings)
     posterior = oracle.observe(fresh.x[:, :START])
     shown = oracle.observe(fresh.x[:EXAMPLES, :START])
     belief = belief_at(model, from_arrays(fresh.x), START)

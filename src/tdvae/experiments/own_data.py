@@ -54,11 +54,13 @@ class OwnData:
 
 def train(own: OwnData, config: TrainConfig, choices: dict[str, Any], run_dir: Path, resume: bool) -> FitResult:
     """Fit a TD-VAE to the file's training part; the widening curriculum ends at ``longest_jump``."""
-    data, validation, _ = own.parts()
-    if own.longest_jump > int(data.lengths.min()):
-        raise InputError(
-            f"longest_jump: {own.longest_jump} steps do not fit the shortest sequence of {int(data.lengths.min())}"
-        )
+    data, validation, test = own.parts()
+    shortest = min(int(part.lengths.min()) for part in (data, validation))
+    if own.longest_jump > shortest:
+        raise InputError(f"longest_jump: {own.longest_jump} steps do not fit the shortest sequence of {shortest}")
+    if not data.x.is_floating_point() and data.x.dtype != torch.bool:
+        # A rare class may be in one part only; that it exists is all that is taken from the others.
+        choices = {**choices, "classes": max(int(part.x.max()) for part in (data, validation, test)) + 1}
     torch.manual_seed(derive_seed(config.seed))
     model = for_data(data, **choices)
     jumps = Widening(Uniform(1, own.longest_jump), start=2, until=0.35)
@@ -70,11 +72,11 @@ def evaluate(model: TDVAE, own: OwnData, seed: int) -> Measures:
     """Forecasts from the middle of the test sequences, by δt. The baselines are fitted on the training part."""
     data, _, test = own.parts()
     torch.manual_seed(derive_seed(seed))
-    start = int(test.lengths.min()) // 2
+    start = max(1, int(test.lengths.min()) // 2)
     belief = belief_at(model, test, start)
     measures: Measures = {"nll": {}, "nll_marginal": {}}
     for dt in HORIZONS:
-        if dt > own.longest_jump or start + dt > int(test.lengths.min()):
+        if dt > own.longest_jump or start + dt > int(test.lengths.min()) or dt >= int(data.lengths.max()):
             continue
         future = test.x[:, start + dt - 1]
         actions = None if test.actions is None else test.actions[:, start : start + dt]

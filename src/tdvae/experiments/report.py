@@ -55,12 +55,12 @@ def write_results(path: Path, content: dict[str, Any]) -> None:
     write_file(path, to_json(content))
 
 
-def show_table(title: str, measures: Measures, names: dict[str, str]) -> None:
-    """A table of the named measures, a row each and a column for every δt, on standard output."""
-    columns = list(dict.fromkeys(key for name in names for key in measures[name]))
-    table = Table("", *[f"δt = {key}" for key in columns], title=title, title_justify="left")
+def show_table(title: str, measures: Measures, names: dict[str, str], columns: str = "δt = ") -> None:
+    """A table of the named measures, a row each and a column for every δt (or model), on standard output."""
+    keys = list(dict.fromkeys(key for name in names for key in measures[name]))
+    table = Table("", *[f"{columns}{key}" for key in keys], title=title, title_justify="left")
     for name, label in names.items():
-        table.add_row(label, *[_cell(measures[name].get(key)) for key in columns])
+        table.add_row(label, *[_cell(measures[name].get(key)) for key in keys])
     Console().print(table)
 
 

@@ -1,4 +1,4 @@
-"""Train an experiment's seeds side by side, evaluate them, and write results and figure."""
+"""Train an experiment's runs side by side, evaluate them, and write results and figure."""
 
 from __future__ import annotations
 
@@ -8,73 +8,97 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from tdvae import saved
 from tdvae.errors import InputError
-from tdvae.experiments import oscillator, oscillator_figure
+from tdvae.experiments import oscillator, oscillator_ablations, oscillator_figure
+from tdvae.experiments.oscillator import Preset
 from tdvae.experiments.report import Measures, results, show_table, write_results
+from tdvae.training.loop import check_unused
 
 
 @dataclass(frozen=True)
-class SeedResult:
+class Job:
+    """One training: which preset, under what name, with which seed, where."""
+
+    preset: Preset
+    name: str
+    seed: int
+    run_dir: Path
+    resume: bool
+    progress: bool
+
+
+@dataclass(frozen=True)
+class Finished:
     measures: Measures
-    wall_seconds: float
+    train_seconds: float
 
 
-def run_oscillator(preset_name: str, seeds: list[int] | None, run_dir: Path, out: Path | None, resume: bool) -> None:
-    """Train every seed in its own folder of ``run_dir``; write results.json and the figure there and into ``out``."""
-    preset = _preset(preset_name)
-    seeds = list(preset.seeds) if seeds is None else seeds
-    if len(set(seeds)) != len(seeds) or min(seeds) < 0:
-        raise InputError(f"seeds: expected different numbers of at least 0, got {seeds}")
-    if not resume and run_dir.exists() and any(run_dir.iterdir()):
-        raise InputError(f"run_dir: {run_dir} exists and is not empty; add --resume, or choose another folder")
+def run_oscillator(name: str, seed: int | None, run_dir: Path, out: Path | None, resume: bool) -> None:
+    """Train a preset's seeds, each in a folder of ``run_dir``; write results and figure there and into ``out``."""
+    preset = oscillator.PRESETS[name]
+    seeds = list(preset.seeds) if seed is None else [seed]
     begin = time.monotonic()
-    jobs = [(preset_name, seed, run_dir / f"seed-{seed}", resume, len(seeds) == 1) for seed in seeds]
-    if len(seeds) == 1:
-        finished = [_one_seed(*jobs[0])]
-    else:
-        workers = min(len(seeds), os.cpu_count() or 1)
-        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _use_one_thread) as pool:
-            finished = list(pool.map(_one_seed, *zip(*jobs, strict=True)))
-    content = results(
-        oscillator.NAME,
-        preset_name,
-        seeds,
-        time.monotonic() - begin,
-        [done.measures for done in finished],
-        oscillator.PAPER,
+    finished = _train_all(
+        [Job(preset, name, s, run_dir / f"seed-{s}", resume, progress=len(seeds) == 1) for s in seeds], run_dir
     )
-    content["train_seconds"] = {
-        str(seed): round(done.wall_seconds, 1) for seed, done in zip(seeds, finished, strict=True)
-    }
-    show_table(f"oscillator, preset {preset_name}, {len(seeds)} seed(s)", content["measures"], oscillator.TABLE)
+    content = results(
+        oscillator.NAME, name, seeds, time.monotonic() - begin, [done.measures for done in finished], oscillator.PAPER
+    )
+    content["train_seconds"] = {str(s): round(done.train_seconds, 1) for s, done in zip(seeds, finished, strict=True)}
+    show_table(f"oscillator, preset {name}, {len(seeds)} seed(s)", content["measures"], oscillator.TABLE)
     model = saved.load(run_dir / f"seed-{seeds[0]}")
     for folder in [run_dir, *([out] if out else [])]:
-        write_results(folder / f"{oscillator.NAME}.json", content)
-        oscillator_figure.draw(model, preset, seeds[0], folder / f"{oscillator.NAME}.png")
-        print(f"wrote {folder / f'{oscillator.NAME}.json'} and {folder / f'{oscillator.NAME}.png'}")
+        write_results(folder / "oscillator.json", content)
+        oscillator_figure.draw(model, preset.settings, seeds[0], folder / "oscillator.png")
+        print(f"wrote {folder / 'oscillator.json'} and {folder / 'oscillator.png'}")
 
 
-def _preset(name: str) -> oscillator.Preset:
-    if name not in oscillator.PRESETS:
-        raise InputError(f"preset: unknown {name!r}; known: {sorted(oscillator.PRESETS)}")
-    return oscillator.PRESETS[name]
+def run_ablations(seed: int | None, run_dir: Path, out: Path | None, resume: bool) -> None:
+    """Train the demo preset and each of its variants once; write their forecasts side by side."""
+    seed = 0 if seed is None else seed
+    begin = time.monotonic()
+    variants = oscillator_ablations.VARIANTS
+    jobs = [Job(variant, name, seed, run_dir / name, resume, False) for name, variant in variants.items()]
+    finished = _train_all(jobs, run_dir)
+    measures = oscillator_ablations.by_variant(
+        {job.name: done.measures for job, done in zip(jobs, finished, strict=True)}
+    )
+    content = results("oscillator_ablations", "demo", [seed], time.monotonic() - begin, [measures], {})
+    content["train_seconds"] = {
+        job.name: round(done.train_seconds, 1) for job, done in zip(jobs, finished, strict=True)
+    }
+    show_table("oscillator: one change at a time", content["measures"], oscillator_ablations.TABLE, columns="")
+    for folder in [run_dir, *([out] if out else [])]:
+        write_results(folder / "oscillator_ablations.json", content)
+        print(f"wrote {folder / 'oscillator_ablations.json'}")
+
+
+def _train_all(jobs: list[Job], run_dir: Path) -> list[Finished]:
+    """One job here; several in processes of one thread each, as many at a time as there are cores."""
+    if min(job.seed for job in jobs) < 0:
+        raise InputError(f"seed: expected at least 0, got {min(job.seed for job in jobs)}")
+    if not jobs[0].resume:
+        check_unused(run_dir)
+    if len(jobs) == 1:
+        return [_train_one(jobs[0])]
+    workers = min(len(jobs), os.cpu_count() or 1)
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _use_one_thread) as pool:
+        return list(pool.map(_train_one, jobs))
 
 
 def _use_one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def _one_seed(preset_name: str, seed: int, run_dir: Path, resume: bool, progress: bool) -> SeedResult:
-    preset = _preset(preset_name)
-    info: dict[str, Any] = {"experiment": oscillator.NAME, "preset": preset_name, "seed": seed}
+def _train_one(job: Job) -> Finished:
     begin = time.monotonic()
-    # A seed that was not reached before an interruption has nothing to resume.
-    started = (run_dir / "config.json").exists()
-    oscillator.train(preset, seed, run_dir, resume and started, info, progress)
+    # A run that was not reached before an interruption has nothing to resume.
+    resume = job.resume and (job.run_dir / "config.json").exists()
+    oscillator.train(job.preset, job.name, job.seed, job.run_dir, resume, job.progress)
     elapsed = time.monotonic() - begin
-    return SeedResult(oscillator.evaluate(saved.load(run_dir), preset, seed), elapsed)
+    model = saved.load(job.run_dir)
+    return Finished(oscillator.evaluate(model, job.preset.settings, job.preset.test_sequences, job.seed), elapsed)

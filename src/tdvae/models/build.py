@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 from torch import nn
@@ -60,15 +60,33 @@ class TDVAEConfig:
     rewards: bool = False
 
     def __post_init__(self) -> None:
+        for name, hint in get_type_hints(TDVAEConfig).items():
+            if get_origin(hint) is Literal and getattr(self, name) not in get_args(hint):
+                raise InputError(f"{name}: expected one of {get_args(hint)}, got {getattr(self, name)!r}")
         for name in ("belief", "belief_layers", "layers", "latent", "hidden", "readout_hidden"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}: expected at least 1, got {getattr(self, name)}")
+            _check_at_least(1, name, getattr(self, name))
+        for name in ("readout", "actions", "blocks"):
+            _check_at_least(0, name, getattr(self, name))
+        for name in ("event_shape", "encoder", "decoder"):
+            for size in getattr(self, name):
+                _check_at_least(1, name, size)
+        _check_at_least(1, "event_shape's dimensions", len(self.event_shape))
+        for name, value in (("sigma", self.sigma), ("memory", min(self.memory)), ("fastest", self.fastest)):
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise InputError(f"{name}: expected positive numbers, got {getattr(self, name)}")
+        if self.classes is not None:
+            _check_at_least(1, "classes", self.classes)
         if (self.likelihood == "categorical") != (self.classes is not None):
             raise InputError(f"classes: needed for categorical observations and only there, got {self.classes}")
         if self.likelihood == "first_components" and (len(self.event_shape) != 1 or self.event_shape[0] > self.latent):
             raise InputError(
                 f"event_shape: first_components reads at most latent={self.latent} numbers, got {self.event_shape}"
             )
+
+
+def _check_at_least(least: int, name: str, value: int) -> None:
+    if value < least:
+        raise InputError(f"{name}: expected at least {least}, got {value}")
 
 
 def config_from_dict(values: dict[str, Any]) -> TDVAEConfig:

@@ -181,6 +181,7 @@ class TDVAE(Model):
             raise InputError(f"dt: expected jumps of at least 1 step, got {int(dt.min())}")
         check_given("actions of the jump", a, self.p_T.summary is not None)
         if a is not None:
+            self._check_action_size(a)
             if a.shape[-2] < int(dt.max()):
                 raise InputError(f"a: expected one action for each of the {int(dt.max())} steps, got {a.shape[-2]}")
             a = a.expand(*lead, *a.shape[-2:])
@@ -192,12 +193,15 @@ class TDVAE(Model):
         check_given("rewards", r, self.config.rewards)
         parts = [self.encoder(x)]
         if a is not None:
-            if a.shape[-1] != self.config.actions:
-                raise InputError(f"actions: expected size {self.config.actions}, got {a.shape[-1]}")
+            self._check_action_size(a)
             parts.append(a.to(parts[0].dtype))
         if r is not None:
             parts.append(r[..., None].to(parts[0].dtype))
         return torch.cat(parts, dim=-1)
+
+    def _check_action_size(self, a: Tensor) -> None:
+        if a.shape[-1] != self.config.actions:
+            raise InputError(f"actions: expected size {self.config.actions}, got {a.shape[-1]}")
 
     def _check_event(self, x: Tensor, lead: int) -> None:
         expected = tuple(self.config.event_shape)

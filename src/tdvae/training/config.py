@@ -33,12 +33,13 @@ class TrainConfig:
     checkpoint_every: int = 1_000
     log_every: int = 50
     accelerator: str = "auto"
-    devices: int = 1
+    devices: int = 1  # processes on each machine; more than one are started by torchrun
+    nodes: int = 1  # machines
     precision: Literal["32-true", "bf16-mixed", "64-true"] = "32-true"
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "pairs", "validate_every", "checkpoint_every", "log_every", "devices"):
+        for name in ("steps", "batch", "pairs", "validate_every", "checkpoint_every", "log_every", "devices", "nodes"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}: expected at least 1, got {getattr(self, name)}")
         for name in ("learning_rate", "muon_learning_rate", "anneal", "clip"):
@@ -47,8 +48,10 @@ class TrainConfig:
                 raise InputError(f"{name}: expected a positive number, got {value}")
         if self.seed < 0 or self.warmup < 0:
             raise InputError(f"seed and warmup: expected at least 0, got {self.seed} and {self.warmup}")
-        if self.batch % self.devices:
-            raise InputError(f"batch: {self.batch} sequences cannot be shared evenly by {self.devices} devices")
+        if self.batch % (self.devices * self.nodes):
+            raise InputError(
+                f"batch: {self.batch} sequences cannot be shared evenly by {self.devices * self.nodes} processes"
+            )
 
 
 RESUMABLE = ("steps", "validate_every", "checkpoint_every", "log_every", "tensorboard")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -87,8 +88,7 @@ class _Training:
     ) -> None:
         self.learner, self.data, self.jumps, self.config = learner, data, jumps, config
         self.run_dir, self.validation, self.progress = run_dir, validation, progress
-        self.fabric = Fabric(accelerator=config.accelerator, devices=config.devices, precision=config.precision)
-        self.fabric.launch()
+        self.fabric = _fabric(config)
         self.step, self.best, self.best_step = 0, math.inf, 0
         self._open(resume, info)
         optimizers = make_optimizers(config, learner)
@@ -216,10 +216,8 @@ class _Training:
         if self.fabric.is_global_zero:
             if resume:
                 self._check_same(path)
-            elif self.run_dir.exists() and any(self.run_dir.iterdir()):
-                raise InputError(
-                    f"run_dir: {self.run_dir} exists and is not empty; resume it, or choose another folder"
-                )
+            else:
+                check_unused(self.run_dir)
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             checkpoint.write_file(path, checkpoint.to_json(self._description(info)))
         self.fabric.barrier()
@@ -270,6 +268,25 @@ class _Training:
             checkpoint.restore_optimizer(optimizer, saved.tensors[f"optimizer_{number}"])
         self.step, self.best_step = saved.state["step"], saved.state["best_step"]
         self.best = math.inf if saved.state["best"] is None else saved.state["best"]
+
+
+def check_unused(run_dir: Path) -> None:
+    """Refuse a folder that holds anything: nothing is ever overwritten."""
+    if run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
+        raise InputError(f"run_dir: {run_dir} exists and is not empty; add --resume, or choose another folder")
+
+
+def _fabric(config: TrainConfig) -> Fabric:
+    if config.devices * config.nodes > 1 and "RANK" not in os.environ:
+        raise InputError(
+            f"devices: {config.devices} processes must be started by torchrun: "
+            f"torchrun --nproc-per-node {config.devices} -m tdvae …"
+        )
+    fabric = Fabric(
+        accelerator=config.accelerator, devices=config.devices, num_nodes=config.nodes, precision=config.precision
+    )
+    fabric.launch()
+    return fabric
 
 
 def _tensors(sequences: Sequences) -> dict[str, Tensor]:

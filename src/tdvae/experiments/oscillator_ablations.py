@@ -1,0 +1,44 @@
+"""What the oscillator's recipe owes to each of its parts: the demo preset with one thing changed at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tdvae.experiments.oscillator import HORIZONS, PRESETS, Preset
+from tdvae.experiments.report import Measures
+from tdvae.jumps import Consecutive, Mixture, Widening, paper_mixture
+
+_DEMO = PRESETS["demo"]
+
+
+def _with_model(**changes: object) -> Preset:
+    return replace(_DEMO, model=replace(_DEMO.model, **changes))  # type: ignore[arg-type]
+
+
+VARIANTS = {
+    "recipe": _DEMO,
+    "lstm": _with_model(belief_network="lstm", belief=64),
+    "free_smoothing": _with_model(smoothing="free"),
+    "drift_stays": _with_model(drift="stay"),
+    "no_drift": _with_model(drift="none"),
+    "gated_maps": _with_model(maps="gated"),
+    "dt_as_number": _with_model(dt="number"),
+    "learned_sigma": _with_model(sigma=None),
+    "adam": replace(_DEMO, train=replace(_DEMO.train, optimizer="adam")),
+    "no_curriculum": replace(_DEMO, jumps=Mixture((Consecutive(), paper_mixture()), (0.5, 0.5))),
+    "paper_jumps_only": replace(_DEMO, jumps=Widening(paper_mixture(), start=2, until=0.35)),
+}
+
+TABLE = {
+    **{f"information_share_dt{dt}": f"share, δt = {dt}" for dt in HORIZONS},
+    **{f"coverage_90_dt{dt}": f"coverage of 90 %, δt = {dt}" for dt in HORIZONS},
+}
+
+
+def by_variant(measures: dict[str, Measures]) -> Measures:
+    """Measures of one δt, nested by variant."""
+    return {
+        f"{measure}_dt{dt}": {name: values[measure][str(dt)] for name, values in measures.items()}
+        for measure in ("information_share", "coverage_90")
+        for dt in HORIZONS
+    }
