@@ -24,8 +24,29 @@ ROWS = {
 
 
 def table(name: str) -> str:
-    """One experiment's measures by δt, mean ± spread over seeds, and how they were made."""
+    """An experiment's measures as Markdown, and how they were made."""
     content: dict[str, Any] = json.loads((ROOT / "results" / f"{name}.json").read_text())
+    return _ablations(content) if name.endswith("ablations") else _by_jump(content)
+
+
+def _ablations(content: dict[str, Any]) -> str:
+    """A row for each variant: its shares and coverages by δt."""
+    measures = content["measures"]
+    lines = [
+        "| variant | share at δt = 1 / 5 / 20 / 100 | coverage of the 90 % interval | minutes |",
+        "|---|---|---|---|",
+    ]
+    for variant, seconds in content["train_seconds"].items():
+        cells = []
+        for measure in ("information_share", "coverage_90"):
+            values = [measures[key][variant]["mean"] for key in measures if key.startswith(f"{measure}_dt")]
+            cells.append(" / ".join(f"{value:.2f}" for value in values))
+        lines.append(f"| `{variant}` | {cells[0]} | {cells[1]} | {seconds / 60:.1f} |")
+    return "\n".join([*lines, "", f"`{content['command']}`, one seed each."])
+
+
+def _by_jump(content: dict[str, Any]) -> str:
+    """A row for each measure, mean ± spread over seeds."""
     measures = content["measures"]
     columns = list(measures["information_share"])
     lines = ["| | " + " | ".join(f"δt = {c}" for c in columns) + " |", "|---" * (len(columns) + 1) + "|"]

@@ -11,7 +11,7 @@ from scipy import stats
 from torch import Tensor
 
 from tdvae.errors import InputError
-from tdvae.jumps import Consecutive, Jumps, Mixture, Subsequences, Uniform, Widening, paper_mixture
+from tdvae.jumps import Consecutive, InTurn, Jumps, Mixture, Subsequences, Uniform, Widening, paper_mixture
 from tdvae.types import Pairs
 
 torch.set_num_threads(1)
@@ -271,3 +271,18 @@ def test_sequences_shorter_than_the_longest_jump_are_refused_with_both_numbers(j
 def test_no_sequences_at_all_are_refused() -> None:
     with pytest.raises(InputError, match="sequences"):
         Uniform(1, 2).sample(torch.empty(0, dtype=torch.int64), 3, seeded(23))
+
+
+# Laws in turn
+
+
+def test_laws_in_turn_each_run_their_own_course() -> None:
+    jumps = InTurn(Widening(Uniform(1, 16), start=2, until=0.5), Consecutive(), switch=0.6)
+    assert jumps.longest == 16
+    assert_law(jumps.draw((4_000,), seeded(30), 0.0), uniform_law(1, 2))
+    assert_law(jumps.draw((16_000,), seeded(31), 0.59), uniform_law(1, 16))  # half of the first law's own course is 0.3
+    assert_law(jumps.draw((4_000,), seeded(32), 0.29), uniform_law(1, 8))
+    for progress in (0.6, 0.8, 1.0):
+        assert_law(jumps.draw((100,), seeded(33), progress), {1: 1.0})
+    with pytest.raises(InputError, match="switch"):
+        InTurn(Uniform(1, 2), Consecutive(), switch=1.0)

@@ -113,7 +113,8 @@ class Fit:
         measures = summarise([own_data.evaluate(saved.load(run_dir), own, self.seed)])
         table = {name: label for name, label in own_data.TABLE.items() if name in measures}
         show_table(f"{self.file.name}: forecasts of held-out sequences", measures, table)
-        print(f"the run is in {run_dir}; roll it out with: tdvae rollout {run_dir} --from 1 --jumps 1")
+        middle = int(own.parts()[2].lengths.min()) // 2
+        print(f"the run is in {run_dir}; roll it out with: tdvae rollout {run_dir} --from {middle} --jumps 1,1")
 
 
 @dataclass(frozen=True)

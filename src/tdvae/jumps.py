@@ -148,6 +148,31 @@ class Widening(Jumps):
 
 
 @dataclass(frozen=True)
+class InTurn(Jumps):
+    """The law ``first`` for the share ``switch`` of the training, which is its whole progress; after that ``then``."""
+
+    first: Jumps
+    then: Jumps
+    switch: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.switch < 1:
+            raise InputError(f"switch: expected between 0 and 1, got {self.switch}")
+
+    @property
+    def longest(self) -> int:
+        return max(self.first.longest, self.then.longest)
+
+    def draw(self, shape: tuple[int, ...], generator: Generator, progress: float = 1.0) -> Tensor:
+        if progress < self.switch:
+            return self.first.draw(shape, generator, progress / self.switch)
+        return self.then.draw(shape, generator, (progress - self.switch) / (1 - self.switch))
+
+    def limited(self, limit: int) -> InTurn:
+        return InTurn(self.first.limited(limit), self.then.limited(limit), self.switch)
+
+
+@dataclass(frozen=True)
 class Subsequences(Jumps):
     """App. A: n time points, each a jump of law ``steps`` after the one before; the start is uniform over all that fit.
 

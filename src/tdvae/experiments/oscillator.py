@@ -14,7 +14,7 @@ from tdvae.data import OscillatorRecord, OscillatorSettings, from_arrays, simula
 from tdvae.exact import BankPosterior, OscillatorOracle
 from tdvae.experiments.report import Measures
 from tdvae.experiments.signals import read_sinusoid
-from tdvae.jumps import Consecutive, Jumps, Mixture, Widening, paper_mixture
+from tdvae.jumps import Consecutive, InTurn, Jumps, Mixture, Uniform, Widening, paper_mixture
 from tdvae.likelihood import forecast
 from tdvae.models import TDVAE, TDVAEConfig, build
 from tdvae.objectives import Learner
@@ -45,9 +45,10 @@ TABLE = {
 }
 
 
-def _widening() -> Widening:
-    """Half of the pairs are consecutive (Eq. 5), half of the paper's law; why is in docs/oscillator.md."""
-    return Widening(Mixture((Consecutive(), paper_mixture()), (0.5, 0.5)), start=2, until=0.35)
+def curriculum() -> InTurn:
+    """Widening jumps up to the paper's law; then most of the short ones are single steps (why: docs/oscillator.md)."""
+    sharp = Mixture((Consecutive(), Uniform(1, 10), Uniform(1, 120)), (0.7, 0.1, 0.2))
+    return InTurn(Widening(paper_mixture(), start=2, until=0.7), sharp, switch=0.6)
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Preset:
 
     model: TDVAEConfig
     train: TrainConfig
-    jumps: Jumps = field(default_factory=_widening)
+    jumps: Jumps = field(default_factory=curriculum)
     settings: OscillatorSettings = field(default_factory=OscillatorSettings)
     train_sequences: int = 50_000
     test_sequences: int = 1_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tdvae.experiments.oscillator import HORIZONS, PRESETS, Preset
+from tdvae.experiments.oscillator import HORIZONS, PRESETS, Preset, curriculum
 from tdvae.experiments.report import Measures
-from tdvae.jumps import Consecutive, Mixture, Widening, paper_mixture
+from tdvae.jumps import paper_mixture
 
 _DEMO = PRESETS["demo"]
 
@@ -25,8 +25,8 @@ VARIANTS = {
     "dt_as_number": _with_model(dt="number"),
     "learned_sigma": _with_model(sigma=None),
     "adam": replace(_DEMO, train=replace(_DEMO.train, optimizer="adam")),
-    "no_curriculum": replace(_DEMO, jumps=Mixture((Consecutive(), paper_mixture()), (0.5, 0.5))),
-    "paper_jumps_only": replace(_DEMO, jumps=Widening(paper_mixture(), start=2, until=0.35)),
+    "paper_jumps_only": replace(_DEMO, jumps=curriculum().first),
+    "no_curriculum": replace(_DEMO, jumps=paper_mixture()),
 }
 
 TABLE = {
