@@ -14,7 +14,7 @@ from tdvae.data import OscillatorRecord, OscillatorSettings, from_arrays, simula
 from tdvae.exact import BankPosterior, OscillatorOracle
 from tdvae.experiments.report import Measures
 from tdvae.experiments.signals import read_sinusoid
-from tdvae.jumps import Consecutive, InTurn, Jumps, Mixture, Uniform, Widening, paper_mixture
+from tdvae.jumps import Consecutive, InTurn, Jumps, Mixture, Widening, paper_mixture
 from tdvae.likelihood import forecast
 from tdvae.models import TDVAE, TDVAEConfig, build
 from tdvae.objectives import Learner
@@ -46,9 +46,9 @@ TABLE = {
 
 
 def curriculum() -> InTurn:
-    """Widening jumps up to the paper's law; then most of the short ones are single steps (why: docs/oscillator.md)."""
-    sharp = Mixture((Consecutive(), Uniform(1, 10), Uniform(1, 120)), (0.7, 0.1, 0.2))
-    return InTurn(Widening(paper_mixture(), start=2, until=0.7), sharp, switch=0.6)
+    """Jumps widen up to the paper's law; in the last quarter most pairs are consecutive (why: docs/oscillator.md)."""
+    sharpen = Mixture((Consecutive(), paper_mixture()), (0.8, 0.2))
+    return InTurn(Widening(paper_mixture(), start=2, until=0.45), sharpen, switch=0.75)
 
 
 @dataclass(frozen=True)
