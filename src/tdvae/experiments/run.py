@@ -58,7 +58,7 @@ def run_oscillator(name: str, seed: int | None, run_dir: Path, out: Path | None,
 
 
 def run_ablations(seed: int | None, run_dir: Path, out: Path | None, resume: bool) -> None:
-    """Train the demo preset and each of its variants once; write their forecasts side by side."""
+    """Train the recipe and each of its variants once; write their forecasts side by side."""
     seed = 0 if seed is None else seed
     begin = time.monotonic()
     variants = oscillator_ablations.VARIANTS

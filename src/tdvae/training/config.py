@@ -25,7 +25,6 @@ class TrainConfig:
     learning_rate: float = 5e-4
     muon_learning_rate: float = 0.01
     schedule: Literal["constant", "cosine"] = "constant"  # cosine: decays to 0 at the last step
-    anneal: float = 1.0  # cosine: its power; above 1, more of the training runs at low rates
     warmup: int = 0  # steps of linear warm-up
     clip: float = 10.0  # largest gradient norm
     seed: int = 0
@@ -42,7 +41,7 @@ class TrainConfig:
         for name in ("steps", "batch", "pairs", "validate_every", "checkpoint_every", "log_every", "devices", "nodes"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}: expected at least 1, got {getattr(self, name)}")
-        for name in ("learning_rate", "muon_learning_rate", "anneal", "clip"):
+        for name in ("learning_rate", "muon_learning_rate", "clip"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise InputError(f"{name}: expected a positive number, got {value}")
@@ -62,7 +61,7 @@ def rate_factor(config: TrainConfig, step: int) -> float:
     warm = min(1.0, (step + 1) / (config.warmup + 1))
     if config.schedule == "constant":
         return warm
-    return warm * (0.5 * (1 + math.cos(math.pi * step / config.steps))) ** config.anneal
+    return warm * 0.5 * (1 + math.cos(math.pi * step / config.steps))
 
 
 def make_optimizers(config: TrainConfig, module: nn.Module) -> list[torch.optim.Optimizer]:
