@@ -1,4 +1,4 @@
-"""What the oscillator's recipe owes to each of its parts: half the demo's training, with one thing changed at a time."""
+"""What the oscillator's recipe owes to each of its parts: half the demo's training, one thing changed at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tdvae.experiments.oscillator import HORIZONS, PRESETS, Preset, curriculum
 from tdvae.experiments.report import Measures
-from tdvae.jumps import paper_mixture
+from tdvae.jumps import Widening, paper_mixture
 
 _DEMO = PRESETS["demo"]
 _RECIPE = replace(_DEMO, train=replace(_DEMO.train, steps=_DEMO.train.steps // 2))
@@ -27,6 +27,7 @@ VARIANTS = {
     "learned_sigma": _with_model(sigma=None),
     "adam": replace(_RECIPE, train=replace(_RECIPE.train, optimizer="adam")),
     "paper_jumps_only": replace(_RECIPE, jumps=curriculum().first),
+    "sharp_from_start": replace(_RECIPE, jumps=Widening(curriculum().then, start=2, until=0.34)),
     "no_curriculum": replace(_RECIPE, jumps=paper_mixture()),
 }
 
