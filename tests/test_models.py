@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -118,6 +119,15 @@ def test_a_saved_model_loads_as_the_same(model: TDVAE, tmp_path: Path) -> None:
     assert loaded.config == model.config
     for name, value in model.state_dict().items():
         assert torch.equal(value, loaded.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "64-true"])
+def test_other_precisions_train(model: TDVAE, tmp_path: Path, precision: Literal["bf16-mixed", "64-true"]) -> None:
+    config = TrainConfig(steps=2, batch=2, pairs=3, precision=precision, accelerator="cpu")
+    law = jumps.Uniform(1, 3)
+    result = tdvae.fit(Learner(model), observations(model.config), law, config, tmp_path / "run", progress=False)
+    assert result.steps == 2
+    assert all(bool(torch.isfinite(p).all()) for p in model.parameters())
 
 
 def test_every_parameter_learns(model: TDVAE) -> None:

@@ -31,6 +31,11 @@ def _remember_by_default(cell: nn.Module, biases: str, size: int) -> None:
         cell.get_parameter(biases)[size : 2 * size].add_(1.0)
 
 
+def full_precision(like: Tensor) -> torch.autocast:
+    """Memory accumulates rounding errors, and not every processor has half-precision recurrences."""
+    return torch.autocast(like.device.type, enabled=False)
+
+
 class LSTMBelief(BeliefNetwork):
     """b_t, c_t = LSTM(x_t, b_{t-1}, c_{t-1}) (App. D)."""
 
@@ -47,7 +52,8 @@ class LSTMBelief(BeliefNetwork):
 
     def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
         state = (belief.code[None].contiguous(), belief.carry[0][None].contiguous())
-        codes, (_, c) = self.lstm(inputs, state)
+        with full_precision(inputs):
+            codes, (_, c) = self.lstm(inputs.to(self.first.dtype), state)
         return codes, Belief(codes[:, -1], (c[0],))
 
 
@@ -148,7 +154,8 @@ class LinearRecurrenceBelief(BeliefNetwork):
         drive = self.drive.weight.mT * torch.sqrt(2 * self.log_decay.detach().exp())  # (inputs, modes)
         matrix = torch.view_as_real(kernel)[:, None] * drive[None, :, None, :, None]
         flat = padded.reshape(len(inputs), -1, chunk * self.inputs) @ matrix.flatten(0, 1).flatten(1)
-        return torch.view_as_complex(flat.unflatten(-1, (chunk, self.modes, 2)))
+        # Mixed precision may have halved the product; complex numbers exist in full precision only.
+        return torch.view_as_complex(flat.to(self.angle.dtype).unflatten(-1, (chunk, self.modes, 2)))
 
     def _code(self, h: Tensor, x: Tensor, steps: Tensor) -> Tensor:
         magnitude = torch.sqrt(h.real.square() + h.imag.square() + 1e-4)  # smooth at 0
@@ -166,6 +173,7 @@ class ActionSummary(nn.Module):
     def forward(self, actions: Tensor, dt: Tensor) -> Tensor:
         """actions (..., J, A) padded at the end, of which the first ``dt`` (...) count; returns (..., size)."""
         lead = actions.shape[:-2]
-        states, _ = self.gru(actions.flatten(0, -3) if lead else actions[None])
+        with full_precision(actions):
+            states, _ = self.gru(actions.flatten(0, -3) if lead else actions[None])
         last = dt.expand(lead).reshape(-1, 1, 1).clamp(min=1) - 1
         return states.gather(1, last.expand(-1, 1, self.size))[:, 0].view(*lead, self.size)
