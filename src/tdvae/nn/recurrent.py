@@ -173,7 +173,7 @@ class ActionSummary(nn.Module):
     def forward(self, actions: Tensor, dt: Tensor) -> Tensor:
         """actions (..., J, A) padded at the end, of which the first ``dt`` (...) count; returns (..., size)."""
         lead = actions.shape[:-2]
-        actions = actions.to(self.gru.weight_ih_l0.dtype)
+        actions = actions.to(next(self.parameters()).dtype)
         with full_precision(actions):
             states, _ = self.gru(actions.flatten(0, -3) if lead else actions[None])
         last = dt.expand(lead).reshape(-1, 1, 1).clamp(min=1) - 1
