@@ -85,9 +85,14 @@ def _train_all(jobs: list[Job], run_dir: Path) -> list[Finished]:
         check_unused(run_dir)
     if len(jobs) == 1:
         return [_train_one(jobs[0])]
-    workers = min(len(jobs), os.cpu_count() or 1)
+    workers = min(len(jobs), _usable_cores())
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _use_one_thread) as pool:
         return list(pool.map(_train_one, jobs))
+
+
+def _usable_cores() -> int:
+    """The cores this process may use, which a scheduler or `taskset` can limit."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _use_one_thread() -> None:

@@ -36,8 +36,8 @@ class FitResult:
 
     run_dir: Path
     steps: int
-    best_step: int
-    best_validation: float  # nats per pair, on the validation sequences; of the last step if there are none
+    best_step: int  # the last one, without validation
+    best_validation: float | None  # nats per pair on the validation sequences
 
 
 class _Wire(nn.Module):
@@ -109,9 +109,10 @@ class _Training:
                 self._report(log, terms)
         finally:
             log.close()
-        if self.validation is not None:
-            best, _ = checkpoint.newest(self.checkpoints, "best")
-            self.learner.load_state_dict(best.tensors["weights"])
+        if self.validation is None:
+            return FitResult(self.run_dir, self.step, self.step, None)
+        best, _ = checkpoint.newest(self.checkpoints, "best")
+        self.learner.load_state_dict(best.tensors["weights"])
         return FitResult(self.run_dir, self.step, self.best_step, self.best)
 
     def _train_step(self) -> dict[str, Tensor]:
@@ -169,13 +170,12 @@ class _Training:
             shown = {name: self._mean_over_ranks(term) for name, term in terms.items()}
             log.progress(step, shown)
             log.record(step, {**shown, "total": sum(shown.values())})
-        if step % config.validate_every == 0 or last:
-            value = self._validate() if self.validation is not None else float(sum(terms.values()))
+        if self.validation is not None and (step % config.validate_every == 0 or last):
+            value = self._validate(self.validation)
             log.record(step, {"validation": value})
-            if value < self.best or self.validation is None:
+            if value < self.best:
                 self.best, self.best_step = value, step
-                if self.validation is not None:
-                    self._save("best", keep=1, optimizers=False)
+                self._save("best", keep=1, optimizers=False)
         if step % config.checkpoint_every == 0 or last:
             self._save("step", keep=KEPT_CHECKPOINTS, optimizers=True)
 
@@ -185,13 +185,12 @@ class _Training:
         return float(mean)
 
     @torch.no_grad()
-    def _validate(self) -> float:
+    def _validate(self, validation: SequenceSource) -> float:
         """The loss on all validation sequences, with the final law of jumps and always the same pairs and noise."""
-        assert self.validation is not None
         self.module.eval()
         total, seed = 0.0, self.config.seed
-        for number, index in enumerate(torch.arange(len(self.validation)).split(VALIDATION_BATCH)):
-            sequences = self.validation.select(index)
+        for number, index in enumerate(torch.arange(len(validation)).split(VALIDATION_BATCH)):
+            sequences = validation.select(index)
             torch.manual_seed(derive_seed(seed, VALIDATION, number))
             pairs = self.jumps.sample(sequences.lengths, self.config.pairs, torch.default_generator).to(
                 self.fabric.device
@@ -199,7 +198,7 @@ class _Training:
             terms = self.module(_tensors(sequences.to(self.fabric.device)), pairs.t1, pairs.t2)
             total += float(sum(terms.values())) * len(index)
         self.module.train()
-        return total / len(self.validation)
+        return total / len(validation)
 
     # The run folder
 
