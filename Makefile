@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: demo test lint setup clean
 
 demo: .venv/.ready
-	$(BIN)/tdvae run oscillator --preset demo --run-dir runs/demo --fresh
+	$(BIN)/tdvae run oscillator --preset demo
 
 test: .venv/.ready lint
 	$(BIN)/python -m pytest

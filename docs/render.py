@@ -41,7 +41,7 @@ def _ablations(content: dict[str, Any]) -> str:
         for measure in ("information_share", "coverage_90"):
             values = [measures[key][variant]["mean"] for key in measures if key.startswith(f"{measure}_dt")]
             cells.append(" / ".join(f"{value:.2f}" for value in values))
-        lines.append(f"| `{variant}` | {cells[0]} | {cells[1]} | {seconds / 60:.1f} |")
+        lines.append(f"| `{variant}` | {cells[0]} | {cells[1]} | {'' if seconds is None else f'{seconds / 60:.1f}'} |")
     return "\n".join([*lines, "", f"`{content['command']}`, one seed each."])
 
 
@@ -53,7 +53,7 @@ def _by_jump(content: dict[str, Any]) -> str:
     for key, label in ROWS.items():
         cells = [_cell(measures[key].get(c)) for c in columns]
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
-    minutes = max(content["train_seconds"].values()) / 60
+    minutes = max(seconds or 0 for seconds in content["train_seconds"].values()) / 60
     seeds = ", ".join(map(str, content["seeds"]))
     lines.append("")
     lines.append(

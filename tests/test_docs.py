@@ -8,6 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tyro
+
+from tdvae.cli import Command, Run
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -26,6 +29,13 @@ def test_readme_code_runs(block: int, tmp_path: Path, monkeypatch: pytest.Monkey
     if "future" in names:
         assert tuple(names["future"].shape) == (6, 16, 1, 1)  # type: ignore[attr-defined]
         assert (tmp_path / "runs" / "mine" / "metrics.jsonl").exists()
+
+
+def test_the_makefiles_demo_is_a_command_that_exists() -> None:
+    command = re.search(r"\$\(BIN\)/tdvae (run .*)", (ROOT / "Makefile").read_text())
+    assert command is not None
+    parsed = tyro.cli(Command, args=command[1].split())
+    assert parsed == Run("oscillator", preset="demo")
 
 
 @pytest.mark.parametrize("page", render.PAGES)

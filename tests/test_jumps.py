@@ -286,3 +286,16 @@ def test_laws_in_turn_each_run_their_own_course() -> None:
         assert_law(jumps.draw((100,), seeded(33), progress), {1: 1.0})
     with pytest.raises(InputError, match="switch"):
         InTurn(Uniform(1, 2), Consecutive(), switch=1.0)
+
+
+def test_subsequences_are_the_outermost_law() -> None:
+    """Inside another law their pairs would lose their order; outside, any law of steps will do."""
+    inner = Subsequences(3, Uniform(1, 4))
+    for wrong in (
+        lambda: Widening(inner),
+        lambda: Mixture((inner,), (1.0,)),
+        lambda: InTurn(inner, Consecutive(), 0.5),
+        lambda: Subsequences(3, inner),
+    ):
+        with pytest.raises(InputError, match="put Subsequences outside"):
+            wrong()

@@ -15,6 +15,7 @@ import tdvae
 from tdvae import Learner, Sequences, TDVAEConfig, TrainConfig, jumps
 from tdvae.distributions import DiagonalNormal
 from tdvae.models import TDVAE, build, for_data
+from tdvae.nn.dense import JumpEmbedding
 from tdvae.nn.drift import Turn
 from tdvae.nn.ladder import product
 from tdvae.nn.recurrent import ActionSummary, DeepLSTMBelief, LinearRecurrenceBelief
@@ -114,7 +115,7 @@ def test_states_roll_out_and_decode(model: TDVAE) -> None:
 def test_a_saved_model_loads_as_the_same(model: TDVAE, tmp_path: Path) -> None:
     data = observations(model.config)
     config = TrainConfig(steps=2, batch=2, pairs=3)
-    tdvae.fit(Learner(model), data, jumps.Uniform(1, 3), config, tmp_path / "run", progress=False)
+    tdvae.fit(Learner(model), data, jumps.Uniform(1, 3), config, tmp_path / "run", progress="none")
     loaded = tdvae.load(tmp_path / "run")
     assert loaded.config == model.config
     for name, value in model.state_dict().items():
@@ -125,7 +126,7 @@ def test_a_saved_model_loads_as_the_same(model: TDVAE, tmp_path: Path) -> None:
 def test_other_precisions_train(model: TDVAE, tmp_path: Path, precision: Literal["bf16-mixed", "64-true"]) -> None:
     config = TrainConfig(steps=2, batch=2, pairs=3, precision=precision, accelerator="cpu")
     law = jumps.Uniform(1, 3)
-    result = tdvae.fit(Learner(model), observations(model.config), law, config, tmp_path / "run", progress=False)
+    result = tdvae.fit(Learner(model), observations(model.config), law, config, tmp_path / "run", progress="none")
     assert result.steps == 2
     assert all(bool(torch.isfinite(p).all()) for p in model.parameters())
 
@@ -214,6 +215,12 @@ def test_an_action_belongs_to_the_observation_it_causes() -> None:
     assert taken[0, 0, :, 0].tolist() == [5.0, 6.0, 7.0]
 
 
+def test_jumps_up_to_the_octaves_are_told_apart() -> None:
+    features = JumpEmbedding("waves", octaves=9)(torch.arange(1, 513))
+    distances = torch.cdist(features, features) + 10 * torch.eye(512)
+    assert float(distances.min()) > 0.01
+
+
 def test_turning_there_and_back_is_staying() -> None:
     turn = Turn(latent=4, layers=3)
     for p in turn.rates.parameters():
@@ -271,5 +278,7 @@ def test_a_forecast_density_integrates_to_one() -> None:
     grid = torch.linspace(-30, 30, 3_001)
     mass = torch.stack([density.log_prob(x.view(1, 1)).exp() for x in grid]).sum(0) * (grid[1] - grid[0])
     torch.testing.assert_close(mass, torch.ones_like(mass), rtol=1e-3, atol=1e-3)
+    with pytest.raises(tdvae.InputError, match="shape"):
+        density.log_prob(torch.zeros(5))  # would broadcast
     low, high = density.quantile(0.05), density.quantile(0.95)
     torch.testing.assert_close(density.cdf(high) - density.cdf(low), torch.full_like(low, 0.9), rtol=0, atol=1e-4)

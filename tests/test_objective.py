@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import tdvae
 from tdvae import Learner, TDVAEConfig, importance_log_prob, jumps, pair_terms, subsequence_loss, tdvae_loss
 from tdvae.distributions import DiagonalNormal
 from tdvae.exact import KalmanBank
@@ -252,6 +253,8 @@ def test_subsequence_loss_sums_its_pairs() -> None:
     by_pair = pair_terms(model, batch, pairs)
     assert by_pair.total.shape == (4, 6, 3)
     torch.testing.assert_close(summed.total, by_pair.total.sum(-1).mean())
+    with pytest.raises(tdvae.InputError, match="Subsequences"):
+        subsequence_loss(model, batch, jumps.Uniform(1, 5).sample(batch.lengths, 6, generator))
     two = jumps.Subsequences(2, jumps.Uniform(1, 5)).sample(batch.lengths, 6, generator)
     torch.manual_seed(4)
     as_subsequence = subsequence_loss(model, batch, two)

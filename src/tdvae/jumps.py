@@ -17,6 +17,12 @@ from tdvae.errors import InputError
 from tdvae.types import Pairs
 
 
+def _refuse_subsequences(*laws: Jumps) -> None:
+    """A law of subsequences is the outermost: `Subsequences(n, Widening(…))`, not the other way round."""
+    if any(isinstance(law, Subsequences) for law in laws):
+        raise InputError("jumps: put Subsequences outside of other laws, as in Subsequences(n, Widening(...))")
+
+
 def _uniform_integers(high: Tensor, generator: Generator) -> Tensor:
     """Uniform integers in [0, high], elementwise. Double precision: the largest real length leaves no visible bias."""
     uniform = torch.rand(high.shape, generator=generator, dtype=torch.float64)
@@ -41,12 +47,13 @@ class Jumps(ABC):
 
     def sample(self, lengths: Tensor, k: int, generator: Generator, progress: float = 1.0) -> Pairs:
         """K pairs for each sequence, (N, K)."""
-        self._check_room(lengths)
+        self.check_room(lengths)
         dt = self.draw((len(lengths), k), generator, progress)
         t1 = _uniform_integers(lengths.cpu()[:, None] - dt, generator)
         return Pairs(t1, t1 + dt)
 
-    def _check_room(self, lengths: Tensor) -> None:
+    def check_room(self, lengths: Tensor) -> None:
+        """Refuse sequences that cannot hold the longest jump: drawing shorter ones would change the law."""
         if len(lengths) == 0 or int(lengths.min()) < self.longest:
             shortest = int(lengths.min()) if len(lengths) else 0
             raise InputError(
@@ -90,6 +97,7 @@ class Mixture(Jumps):
     weights: tuple[float, ...]
 
     def __post_init__(self) -> None:
+        _refuse_subsequences(*self.parts)
         if len(self.parts) != len(self.weights) or not self.parts:
             raise InputError(f"weights: expected one for each of the {len(self.parts)} parts, got {len(self.weights)}")
         if min(self.weights) < 0 or abs(sum(self.weights) - 1) > 1e-9:
@@ -124,6 +132,7 @@ class Widening(Jumps):
     until: float = 0.5
 
     def __post_init__(self) -> None:
+        _refuse_subsequences(self.final)
         if self.start < 1 or not 0 < self.until <= 1:
             raise InputError(
                 f"curriculum: expected start >= 1 and 0 < until <= 1, got start={self.start}, until={self.until}"
@@ -156,6 +165,7 @@ class InTurn(Jumps):
     switch: float
 
     def __post_init__(self) -> None:
+        _refuse_subsequences(self.first, self.then)
         if not 0 < self.switch < 1:
             raise InputError(f"switch: expected between 0 and 1, got {self.switch}")
 
@@ -183,6 +193,7 @@ class Subsequences(Jumps):
     steps: Jumps
 
     def __post_init__(self) -> None:
+        _refuse_subsequences(self.steps)
         if self.points < 2:
             raise InputError(f"points: a subsequence needs at least 2, got {self.points}")
 
@@ -197,7 +208,7 @@ class Subsequences(Jumps):
         return Subsequences(self.points, self.steps.limited(limit))
 
     def sample(self, lengths: Tensor, k: int, generator: Generator, progress: float = 1.0) -> Pairs:
-        self._check_room(lengths)
+        self.check_room(lengths)
         ends = self.draw((len(lengths), k), generator, progress).cumsum(-1)
         start = _uniform_integers(lengths.cpu()[:, None] - ends[..., -1], generator)[..., None]
         return Pairs(torch.cat([start, start + ends[..., :-1]], dim=-1), start + ends)

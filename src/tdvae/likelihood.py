@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tdvae.distributions import DiagonalNormal, Distribution
+from tdvae.distributions import Categorical, DiagonalNormal, Distribution
 from tdvae.errors import InputError
 from tdvae.models.base import Model
 from tdvae.objectives import TDVAEParts, pair_terms
@@ -30,17 +30,22 @@ class Forecast:
         return self.components.mean.mean(0)
 
     def log_prob(self, x: Tensor) -> Tensor:
+        self._check(x)
         return log_mean_exp(self.components.log_prob(x))
 
     def cdf(self, x: Tensor) -> Tensor:
         """Per dimension; for continuous observations."""
         if not isinstance(self.components, DiagonalNormal):
             raise InputError(f"cdf: needs continuous observations, got {type(self.components).__name__}")
+        self._check(x)
         return self.components.cdf(x).mean(0)
 
     def quantile(self, p: float) -> Tensor:
         """Per dimension, by bisection between the extreme components' quantiles."""
-        assert isinstance(self.components, DiagonalNormal)
+        if not isinstance(self.components, DiagonalNormal):
+            raise InputError(f"quantile: needs continuous observations, got {type(self.components).__name__}")
+        if not 0 < p < 1:
+            raise InputError(f"p: expected strictly between 0 and 1, got {p}")
         ends = self.components.mean + self.components.sigma * torch.special.ndtri(torch.tensor(p))
         low, high = ends.amin(0), ends.amax(0)
         for _ in range(40):
@@ -49,10 +54,19 @@ class Forecast:
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
         return (low + high) / 2
 
+    def _check(self, x: Tensor) -> None:
+        """Refuse what would broadcast: (N,) against (N, 1) would give N × N numbers, and a wrong mean."""
+        shape = self.components.mean.shape[1:]
+        expected = shape[:-1] if isinstance(self.components, Categorical) else shape
+        if x.shape != expected:
+            raise InputError(f"x: expected shape {tuple(expected)}, got {tuple(x.shape)}")
+
 
 @torch.no_grad()
 def forecast(model: Model, belief: Belief, dt: int, samples: int = 200, a: Tensor | None = None) -> Forecast:
     r"""Monte Carlo for :math:`\int p_B(z_t | b_t)\, p_T(z_{t+δt} | z_t)\, p_D(x_{t+δt} | z_{t+δt})`."""
+    if samples < 1:
+        raise InputError(f"samples: expected at least 1, got {samples}")
     return Forecast(model.predict(model.sample_state(belief, samples), dt, a))
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tdvae.distributions import Distribution
+from tdvae.errors import InputError
 from tdvae.models.base import Beliefs, Model
 from tdvae.nn.ladder import Ladder
 from tdvae.types import Latent, LossTerms, Pairs, Sequences
@@ -63,14 +64,16 @@ def actions_between(sequences: Sequences, pairs: Pairs) -> Tensor | None:
     return sequences.actions[rows, index]
 
 
-def tdvae_loss(model: TDVAEParts, sequences: Sequences, pairs: Pairs) -> LossTerms:
+def tdvae_loss(model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL = "closed") -> LossTerms:
     """Eq. 6, averaged over sequences and pairs."""
-    return pair_terms(model, sequences, pairs).mean()
+    return pair_terms(model, sequences, pairs, kl).mean()
 
 
-def subsequence_loss(model: TDVAEParts, sequences: Sequences, pairs: Pairs) -> LossTerms:
+def subsequence_loss(model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL = "closed") -> LossTerms:
     """App. A: summed along each subsequence, pairs (N, K, n - 1) from `jumps.Subsequences`; then averaged."""
-    return pair_terms(model, sequences, pairs).map(lambda term: term.sum(-1).mean())
+    if pairs.t1.ndim != 3:
+        raise InputError(f"pairs: expected (N, K, n - 1) from jumps.Subsequences, got shape {tuple(pairs.t1.shape)}")
+    return pair_terms(model, sequences, pairs, kl).map(lambda term: term.sum(-1).mean())
 
 
 Objective = Callable[..., LossTerms]

@@ -15,6 +15,9 @@ from tdvae.types import Belief, Latent, Sequences, stack_latents
 @torch.no_grad()
 def rollout(model: Model, z: Latent, dt: Iterable[int], a: Tensor | None = None) -> Latent:
     """The states after each jump of ``dt`` in turn, (jumps, *lead, size); ``a`` (..., sum(dt), A) holds all actions."""
+    dt = list(dt)
+    if a is not None and a.shape[-2] < sum(dt):
+        raise InputError(f"a: expected one action for each of the {sum(dt)} steps, got {a.shape[-2]}")
     states: list[Latent] = []
     done = 0
     for step in dt:

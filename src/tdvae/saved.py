@@ -44,9 +44,7 @@ def load_saved(run_or_name: str | Path) -> SavedModel:
     path = Path(run_or_name)
     if path.exists():
         config = _read_config(path)
-        folder = path / "checkpoints"
-        kind = "best" if checkpoint.numbered(folder, "best") else "step"
-        saved, _ = checkpoint.newest(folder, kind)
+        saved = checkpoint.best_or_newest(path / "checkpoints")
         # A learner's weights carry the name of the part they belong to.
         weights = {name.removeprefix("model."): value for name, value in saved.tensors["weights"].items()}
         return SavedModel(_assemble(config["model"], weights, str(path)), str(path), config["info"])
@@ -68,6 +66,8 @@ def ship(model: TDVAE, name: str, info: dict[str, Any], folder: Path = WEIGHTS) 
 
 
 def _read_config(run: Path) -> dict[str, Any]:
+    if inside := sorted(str(config.parent) for config in run.glob("*/config.json")):
+        raise InputError(f"run: {run} holds several runs; choose one of {', '.join(inside)}")
     try:
         config = json.loads((run / "config.json").read_text())
     except (OSError, ValueError) as error:

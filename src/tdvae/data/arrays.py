@@ -118,7 +118,7 @@ def _tensor(name: str, values: object) -> Tensor:
     if isinstance(values, Tensor):
         if values.is_complex():
             raise InputError(f"{name}: expected real numbers, got dtype {values.dtype}")
-        tensor = values
+        tensor = values.cpu()
     else:
         array = np.asarray(values)
         if array.dtype.kind not in "fiub" or array.dtype == np.longdouble:
@@ -157,5 +157,5 @@ def _check_values(name: str, padded: Tensor, lengths: Tensor) -> None:
     where = (bad.any(-1) & real).nonzero()
     if len(where):
         sequence, step = where[0].tolist()
-        what = "NaN or infinite" if padded.is_floating_point() else "negative class"
+        what = "NaN or infinite" if padded.is_floating_point() else "negative class (integers are classes) as a"
         raise InputError(f"{name}: {what} value in sequence {sequence} at step {step} ({len(where)} such steps in all)")

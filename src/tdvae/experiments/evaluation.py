@@ -30,7 +30,7 @@ def evaluate_saved(run_or_name: str, seed: int, as_json: bool) -> None:
     preset = found.info.get("preset", "own")
     content = results(found.info["experiment"], preset, [seed], time.monotonic() - begin, [measures], paper)
     if as_json:
-        print(json.dumps(content, indent=2, ensure_ascii=False))
+        print(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
     else:
         show_table(f"{run_or_name} on held-out sequences, seed {seed}", content["measures"], names)
 
@@ -98,7 +98,8 @@ def rollout_saved(run_or_name: str, start: int, jumps: list[int], samples: int, 
                 "observed": float(sequence.x[0, time_step - 1].flatten()[0]) if known else None,
             }
         )
-    _print_rows(rows, f"{run_or_name}: {samples} futures after t = {start}", as_json)
+    shown = "x" if sequence.x[0, 0].numel() == 1 else "first number of x"
+    _print_rows(rows, f"{run_or_name}: {shown} in {samples} futures after t = {start}", as_json)
 
 
 def _print_rows(rows: list[dict[str, Any]], title: str, as_json: bool) -> None:

@@ -21,6 +21,7 @@ from tdvae.objectives import Learner
 from tdvae.rollout import belief_at, rollout
 from tdvae.training import FitResult, TrainConfig, fit
 from tdvae.training.config import derive_seed
+from tdvae.training.log import Progress
 from tdvae.types import Belief, Sequences
 
 NAME = "oscillator"
@@ -87,6 +88,7 @@ _TRAIN = TrainConfig(
     clip=1.0,
     validate_every=500,
     checkpoint_every=500,
+    accelerator="cpu",
 )
 
 PRESETS = {
@@ -108,7 +110,7 @@ def record(settings: OscillatorSettings, n: int, seed: int, purpose: int) -> Osc
     return simulate(settings, n, derive_seed(seed, purpose))
 
 
-def train(preset: Preset, name: str, seed: int, run_dir: Path, resume: bool, progress: bool) -> FitResult:
+def train(preset: Preset, name: str, seed: int, run_dir: Path, resume: bool, progress: Progress) -> FitResult:
     """One training of a preset; the run remembers how to draw its own kind of data again."""
     info = {
         "experiment": NAME,

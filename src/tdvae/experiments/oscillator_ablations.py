@@ -18,6 +18,7 @@ def _with_model(**changes: object) -> Preset:
 
 VARIANTS = {
     "recipe": _RECIPE,
+    "app_d": replace(_RECIPE, model=PRESETS["paper"].model, train=replace(_RECIPE.train, optimizer="adam")),
     "lstm": _with_model(belief_network="lstm", belief=64),
     "free_smoothing": _with_model(smoothing="free"),
     "drift_stays": _with_model(drift="stay"),

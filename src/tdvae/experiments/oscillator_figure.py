@@ -66,7 +66,8 @@ def _rollout_panels(
     futures = model.decode(states).mean[..., 0]  # (STEPS + 1, DRAWN, N)
     for row, axes in enumerate(panels):
         axes.fill_between(START + ahead, low[:, row], high[:, row], color=EXACT, alpha=0.5, linewidth=0)
-        axes.plot(np.arange(1, end + 1), fresh.x[row, :end, 0], color=OBSERVED, linewidth=0.9)
+        axes.plot(np.arange(1, end + 1), fresh.x[row, :end, 0], ".", color=OBSERVED, markersize=2.5, alpha=0.6)
+        axes.plot(np.arange(1, end + 1), fresh.state[row, :end, 0], color=OBSERVED, linewidth=0.9)
         axes.plot(np.arange(START + skip, end + 1), futures[:, :, row], color=MODEL, linewidth=1.1, alpha=0.8)
         axes.axvline(START, color=OBSERVED, linestyle=":", linewidth=1)
         axes.set_xlim(1, end)
@@ -103,7 +104,7 @@ def _curve_panel(
 
 def _legend(figure: Figure) -> None:
     handles = [
-        Line2D([], [], color=OBSERVED, label="observed signal"),
+        Line2D([], [], color=OBSERVED, marker=".", markersize=4, label="true signal, and x as observed"),
         Line2D([], [], color=MODEL, label=f"{DRAWN} futures sampled from TD-VAE"),
         Rectangle((0, 0), 1, 1, color=EXACT, alpha=0.5, label="exact forecaster, 90 % band of x"),
         Line2D([], [], color=OBSERVED, linestyle=":", label=f"last observation seen, t = {START}"),

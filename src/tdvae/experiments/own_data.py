@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,12 +46,20 @@ class OwnData:
         return split(from_npz(self.file), self.split_seed)
 
     def info(self) -> dict[str, Any]:
-        file = str(self.file.resolve())
-        return {"experiment": NAME, "file": file, "split_seed": self.split_seed, "longest_jump": self.longest_jump}
+        return {
+            "experiment": NAME,
+            "file": str(self.file.resolve()),
+            "sha256": hashlib.sha256(self.file.read_bytes()).hexdigest(),
+            "split_seed": self.split_seed,
+            "longest_jump": self.longest_jump,
+        }
 
     @classmethod
     def from_info(cls, info: dict[str, Any]) -> OwnData:
-        return cls(Path(info["file"]), info["split_seed"], info["longest_jump"])
+        own = cls(Path(info["file"]), info["split_seed"], info["longest_jump"])
+        if not own.file.exists() or own.info()["sha256"] != info["sha256"]:
+            raise InputError(f"file: {own.file}, which this run was trained on, is gone or has changed")
+        return own
 
 
 def train(own: OwnData, config: TrainConfig, choices: dict[str, Any], run_dir: Path, resume: bool) -> FitResult:
@@ -61,9 +71,10 @@ def train(own: OwnData, config: TrainConfig, choices: dict[str, Any], run_dir: P
     if not data.x.is_floating_point() and data.x.dtype != torch.bool:
         # A rare class may be in one part only; that it exists is all that is taken from the others.
         choices = {**choices, "classes": max(int(part.x.max()) for part in (data, validation, test)) + 1}
-    torch.manual_seed(derive_seed(config.seed))
-    model = for_data(data, **choices)
     jumps = Widening(Uniform(1, own.longest_jump), start=2, until=0.35)
+    octaves = max(8, math.ceil(math.log2(own.longest_jump)) + 1)
+    torch.manual_seed(derive_seed(config.seed))
+    model = for_data(data, **{"octaves": octaves, **choices})
     return fit(Learner(model), data, jumps, config, run_dir, validation, resume, own.info())
 
 

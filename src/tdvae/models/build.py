@@ -29,6 +29,8 @@ from tdvae.nn.recurrent import (
 )
 from tdvae.types import Sequences
 
+MOST_CLASSES = 512  # more in a data set are taken for measurements
+
 
 @dataclass(frozen=True)
 class TDVAEConfig:
@@ -53,6 +55,7 @@ class TDVAEConfig:
     hidden: int = 50
     blocks: int = 2  # residual blocks per map
     dt: Literal["waves", "number", "none"] = "waves"  # how δt is given to q_S and p_T
+    octaves: int = 8  # waves: jumps of up to 2^octaves steps are told apart
     drift: Literal["none", "stay", "turn"] = "none"  # what p_T's mean is measured from
     smoothing: Literal["free", "product"] = "free"  # q_S: a D map, or p_B(z_t1) times a message from t2
     smoothing_sees_b2: bool = True
@@ -63,7 +66,7 @@ class TDVAEConfig:
         for name, hint in get_type_hints(TDVAEConfig).items():
             if get_origin(hint) is Literal and getattr(self, name) not in get_args(hint):
                 raise InputError(f"{name}: expected one of {get_args(hint)}, got {getattr(self, name)!r}")
-        for name in ("belief", "belief_layers", "layers", "latent", "hidden", "readout_hidden"):
+        for name in ("belief", "belief_layers", "layers", "latent", "hidden", "readout_hidden", "octaves"):
             _check_at_least(1, name, getattr(self, name))
         for name in ("readout", "actions", "blocks"):
             _check_at_least(0, name, getattr(self, name))
@@ -114,7 +117,7 @@ def build(config: TDVAEConfig) -> TDVAE:
     drift: Drift | None = None
     if config.drift != "none":
         drift = Stay() if config.drift == "stay" else Turn(config.latent, config.layers)
-    dt = JumpEmbedding(config.dt)
+    dt = JumpEmbedding(config.dt, config.octaves)
     summary = ActionSummary(config.actions, config.hidden) if config.actions else None
     p_B = BeliefLadder(code, sizes, make_map)
     prior = p_B if config.smoothing == "product" else None
@@ -155,7 +158,12 @@ def for_data(data: Sequences, **choices: Any) -> TDVAE:
     if data.x.dtype == torch.bool:
         settings["likelihood"] = "bernoulli"
     elif not data.x.is_floating_point():
-        settings |= {"likelihood": "categorical", "classes": int(data.x.max()) + 1}
+        settings |= {"likelihood": "categorical", "classes": choices.get("classes", int(data.x.max()) + 1)}
+        if "classes" not in choices and settings["classes"] > MOST_CLASSES:
+            raise InputError(
+                f"x: integers are classes, and there would be {settings['classes']}; convert measurements to float, "
+                "or say classes=… if you mean it"
+            )
     known = {field.name for field in fields(TDVAEConfig)}
     if unknown := set(choices) - known:
         raise InputError(f"for_data: unknown choices {sorted(unknown)}; known are {sorted(known)}")

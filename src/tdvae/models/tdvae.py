@@ -177,8 +177,8 @@ class TDVAE(Model):
         """p_T's arguments from what a user gives: δt and the actions broadcast to z's leading shape."""
         lead = z.layers[0].shape[:-1]
         dt = torch.as_tensor(dt, device=z.layers[0].device).expand(lead)
-        if bool((dt < 1).any()):
-            raise InputError(f"dt: expected jumps of at least 1 step, got {int(dt.min())}")
+        if dt.is_floating_point() or bool((dt < 1).any()):
+            raise InputError(f"dt: expected whole jumps of at least 1 step, got {dt.min().item()}")
         check_given("actions of the jump", a, self.p_T.summary is not None)
         if a is not None:
             self._check_action_size(a)

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tdvae.errors import InputError
+
 
 class MapFactory(Protocol):
     """Makes a D map; ``gain`` scales its first outputs, so that a change can start near zero."""
@@ -80,19 +82,17 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
 class JumpEmbedding(nn.Module):
     """How δt enters a network.
 
-    - ``waves``: sines and cosines with periods of 2, 4, …, 256 steps. Measured: with δt as one scaled number the
+    - ``waves``: sines and cosines with periods of 2, 4, …, 2^octaves steps. Measured: with δt as one scaled number the
       transition stays at the marginal for every jump; with waves the same model learns.
     - ``number``: δt / 100, as a plain reading of App. D.
     - ``none``: δt is withheld (moving MNIST, App. D).
     """
 
-    OCTAVES = 8
-
-    def __init__(self, kind: Literal["waves", "number", "none"]) -> None:
+    def __init__(self, kind: Literal["waves", "number", "none"], octaves: int = 8) -> None:
         super().__init__()
         self.kind = kind
-        self.size = {"waves": 2 * self.OCTAVES, "number": 1, "none": 0}[kind]
-        periods = 2.0 * 2.0 ** torch.arange(self.OCTAVES)
+        self.size = {"waves": 2 * octaves, "number": 1, "none": 0}[kind]
+        periods = 2.0 ** torch.arange(1, octaves + 1)
         self.register_buffer("rates", 2 * math.pi / periods, persistent=False)
         self.rates: Tensor
 
@@ -123,6 +123,8 @@ class ObservationEncoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.classes is not None:
+            if int(x.max()) >= self.classes:
+                raise InputError(f"x: class {int(x.max())} came, but the model was built for {self.classes} classes")
             x = F.one_hot(x.long(), self.classes).to(self.scale.dtype)
             return self.layers(x.flatten(-self.event_ndim - 1))
         return self.layers(((x.to(self.scale.dtype) - self.shift) / self.scale).flatten(-self.event_ndim))

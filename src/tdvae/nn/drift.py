@@ -13,7 +13,7 @@ from tdvae.types import Latent
 
 
 class Drift(nn.Module, ABC):
-    """A deterministic motion of the state that is undone by going back in time."""
+    """A deterministic motion of the state."""
 
     @abstractmethod
     def forward(self, z: Latent, dt: Tensor) -> Latent:

@@ -88,7 +88,9 @@ class DenseHeads(nn.Module):
     def forward(
         self, index: int, context: Tensor, above: Sequence[Tensor], around: Latent | None = None
     ) -> DiagonalNormal:
-        mean, log_sigma = self.maps[index](torch.cat([context, *above], dim=-1)).chunk(2, dim=-1)
+        output = self.maps[index](torch.cat([context, *above], dim=-1))
+        # Log densities are differences of large numbers: in full precision, whatever the maps were computed in.
+        mean, log_sigma = output.to(next(self.parameters()).dtype).chunk(2, dim=-1)
         if around is not None:
             mean = around.layers[index] + mean
         log_sigma = LOG_SIGMA_MAX - F.softplus(LOG_SIGMA_MAX - log_sigma)

@@ -48,11 +48,11 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def to_json(value: object) -> bytes:
-    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def save(path: Path, tensors: dict[str, Tensors], state: dict[str, Any]) -> None:
-    """Write a checkpoint folder at ``path``, which must not exist."""
+    """Write a checkpoint folder at ``path``; one that is there already goes only when the new one is complete."""
     beside = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
@@ -63,7 +63,11 @@ def save(path: Path, tensors: dict[str, Tensors], state: dict[str, Any]) -> None
         write_file(beside / f"{name}.safetensors", content)
     body = {"format": FORMAT, "sha256": digests, "state": state}
     write_file(beside / MANIFEST, to_json({**body, "self": _digest(body)}))
+    old = path.with_name(f".{path.name}.old")
+    if path.exists():
+        os.rename(path, old)
     os.rename(beside, path)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def load(path: Path) -> Checkpoint:
@@ -112,13 +116,19 @@ def newest(folder: Path, kind: str) -> tuple[Checkpoint, list[str]]:
     raise CheckpointError(f"no usable '{kind}' checkpoint in {folder}{detail}")
 
 
+def best_or_newest(folder: Path) -> Checkpoint:
+    """The best validated checkpoint; the newest one, if there is no best or none that is whole."""
+    try:
+        return newest(folder, "best")[0]
+    except CheckpointError:
+        return newest(folder, "step")[0]
+
+
 def save_numbered(
     folder: Path, kind: str, step: int, tensors: dict[str, Tensors], state: dict[str, Any], keep: int
 ) -> None:
     """Save ``kind-STEP`` and remove all but the ``keep`` newest: the old ones go only when the new one is in place."""
-    path = folder / f"{kind}-{step:08d}"
-    shutil.rmtree(path, ignore_errors=True)  # only ever a damaged one: a whole one would have been resumed past
-    save(path, tensors, state)
+    save(folder / f"{kind}-{step:08d}", tensors, state)
     for old in numbered(folder, kind)[keep:]:
         shutil.rmtree(old)
 

@@ -16,7 +16,7 @@ from tdvae.training.muon import Muon
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Settings of one training. Only ``steps`` and the ``*_every`` intervals may change on resume."""
+    """Settings of one training. Only ``steps``, the ``*_every`` intervals and ``tensorboard`` may change on resume."""
 
     steps: int = 20_000
     batch: int = 32  # sequences per step, over all processes

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
+import rich.progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tdvae.errors import InputError
 from tdvae.training.checkpoint import write_file
+
+Progress = Literal["bar", "lines", "none"]
 
 
 class Log(Protocol):
@@ -42,14 +38,15 @@ class SilentLog:
 class RunLog:
     """metrics.jsonl in the run folder; resuming first drops the lines that the lost steps had written."""
 
-    def __init__(self, run_dir: Path, start: int, steps: int, tensorboard: bool, bar: bool) -> None:
+    def __init__(self, run_dir: Path, start: int, steps: int, tensorboard: bool, show: Progress) -> None:
         self.path = run_dir / "metrics.jsonl"
         self._forget_after(start)
         self.file = self.path.open("a")
-        self.board = _summary_writer(run_dir / "tensorboard") if tensorboard else None
+        self.board = _summary_writer(run_dir / "tensorboard", start) if tensorboard else None
         self.name = run_dir.name
         self.console = Console(stderr=True)
-        self.bar = Progress(
+        self.lines = show == "lines" or (show == "bar" and not self.console.is_terminal)
+        self.bar = rich.progress.Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -57,18 +54,18 @@ class RunLog:
             TimeRemainingColumn(),
             TextColumn("{task.fields[terms]}"),
             console=self.console,
-            disable=not (bar and self.console.is_terminal),
+            disable=show != "bar" or self.lines,
         )
         self.bar.start()
         self.task = self.bar.add_task(self.name, total=steps, completed=start, terms="")
 
     def record(self, step: int, values: dict[str, float]) -> None:
-        self.file.write(json.dumps({"step": step, **values}) + "\n")
+        self.file.write(json.dumps({"step": step, **values}, allow_nan=False) + "\n")
         self.file.flush()
         if self.board is not None:
             for name, value in values.items():
                 self.board.add_scalar(name, value, step)
-        if "validation" in values and self.bar.disable:
+        if "validation" in values and self.lines:
             total = self.bar.tasks[self.task].total
             self.console.print(
                 f"{self.name}  step {step}/{total:.0f}  validation {values['validation']:.4f} nats", highlight=False
@@ -93,9 +90,9 @@ class RunLog:
         write_file(self.path, "".join(kept).encode())
 
 
-def _summary_writer(folder: Path) -> Any:
+def _summary_writer(folder: Path, start: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise InputError("tensorboard: not installed; pip install 'tdvae[tensorboard]'") from error
-    return SummaryWriter(str(folder))
+    return SummaryWriter(str(folder), purge_step=start + 1 if start else None)

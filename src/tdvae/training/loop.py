@@ -22,7 +22,7 @@ from tdvae.jumps import Jumps
 from tdvae.objectives import Learner
 from tdvae.training import checkpoint
 from tdvae.training.config import RESUMABLE, TrainConfig, derive_seed, make_optimizers, rate_factor
-from tdvae.training.log import Log, RunLog, SilentLog
+from tdvae.training.log import Log, Progress, RunLog, SilentLog
 from tdvae.types import Pairs, Sequences, SequenceSource
 
 ORDER, PAIRS, NOISE, VALIDATION = range(4)  # purposes of derived seeds
@@ -60,16 +60,17 @@ def fit(
     validation: SequenceSource | None = None,
     resume: bool = False,
     info: dict[str, Any] | None = None,
-    progress: bool = True,
+    progress: Progress = "bar",
 ) -> FitResult:
     """Train ``learner`` and leave it with its best validated weights (the last ones, without validation).
 
     ``run_dir`` becomes a run: config.json, metrics.jsonl, checkpoints/. An existing one is refused, unless ``resume``.
-    ``info`` is kept in config.json, for whoever opens the run later. ``progress`` shows a bar where there is a
-    terminal, and else a line at each validation.
+    ``info`` is kept in config.json, for whoever opens the run later. ``progress`` is a bar where there is a
+    terminal and else ``lines``, one at each validation; or ``none``.
     """
-    if len(data) == 0 or (validation is not None and len(validation) == 0):
-        raise InputError("data: expected at least one sequence for training and for validation, got none")
+    for sequences in (data, validation):
+        if sequences is not None:
+            jumps.check_room(sequences.lengths)
     return _Training(learner, data, jumps, config, Path(run_dir), validation, resume, info or {}, progress).run()
 
 
@@ -84,19 +85,23 @@ class _Training:
         validation: SequenceSource | None,
         resume: bool,
         info: dict[str, Any],
-        progress: bool,
+        progress: Progress,
     ) -> None:
         self.learner, self.data, self.jumps, self.config = learner, data, jumps, config
         self.run_dir, self.validation, self.progress = run_dir, validation, progress
         self.fabric = _fabric(config)
+        self.home = next(learner.parameters()).device
         self.step, self.best, self.best_step = 0, math.inf, 0
-        self._open(resume, info)
+        description = self._description(info)
+        self._open(resume, description)
         optimizers = make_optimizers(config, learner)
         self.rates = [group["lr"] for o in optimizers for group in o.param_groups]
         module, *wrapped = self.fabric.setup(_Wire(learner), *optimizers)
         self.module, self.optimizers = module, wrapped
         if resume:
             self._restore()
+        if self.fabric.is_global_zero:
+            checkpoint.write_file(self.run_dir / "config.json", checkpoint.to_json(description))
 
     # One step, and all of them
 
@@ -109,6 +114,7 @@ class _Training:
                 self._report(log, terms)
         finally:
             log.close()
+            self.learner.to(self.home)  # where the caller had it
         if self.validation is None:
             return FitResult(self.run_dir, self.step, self.step, None)
         best, _ = checkpoint.newest(self.checkpoints, "best")
@@ -172,6 +178,7 @@ class _Training:
             log.record(step, {**shown, "total": sum(shown.values())})
         if self.validation is not None and (step % config.validate_every == 0 or last):
             value = self._validate(self.validation)
+            self._check_finite({"validation": torch.tensor(value)})
             log.record(step, {"validation": value})
             if value < self.best:
                 self.best, self.best_step = value, step
@@ -210,29 +217,34 @@ class _Training:
         model = self.learner.model.describe()
         return {"model": model, "train": asdict(self.config), "jumps": repr(self.jumps), "info": info}
 
-    def _open(self, resume: bool, info: dict[str, Any]) -> None:
-        path = self.run_dir / "config.json"
+    def _open(self, resume: bool, description: dict[str, Any]) -> None:
         if self.fabric.is_global_zero:
             if resume:
-                self._check_same(path)
+                self._check_same(description)
             else:
                 check_unused(self.run_dir)
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            checkpoint.write_file(path, checkpoint.to_json(self._description(info)))
         self.fabric.barrier()
 
-    def _check_same(self, path: Path) -> None:
+    def _check_same(self, description: dict[str, Any]) -> None:
         """A run may only be resumed as what it is."""
         try:
-            before = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
-            raise InputError(f"run_dir: {self.run_dir} holds no run to resume ({error})") from error
-        now = json.loads(checkpoint.to_json(self._description({})))
+            before = json.loads((self.run_dir / "config.json").read_text())
+            settings = before["train"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"run_dir: {self.run_dir} holds no run to resume ({error!r})") from error
+        now = json.loads(checkpoint.to_json(description))
         for entry in RESUMABLE:
-            before["train"].pop(entry, None), now["train"].pop(entry, None)
-        for part in ("model", "train", "jumps"):
-            if before[part] != now[part]:
-                raise InputError(f"resume: {self.run_dir} was started with another {part}; use the same settings")
+            settings.pop(entry, None), now["train"].pop(entry, None)
+        for part, ours in now.items():
+            theirs = before.get(part)
+            if theirs != ours:
+                both = isinstance(theirs, dict) and isinstance(ours, dict)
+                names = sorted(k for k in {*theirs, *ours} if theirs.get(k) != ours.get(k)) if both else []
+                raise InputError(
+                    f"resume: {self.run_dir} was started with another {part} ({', '.join(names) or theirs}); "
+                    "use the same settings"
+                )
 
     def _log(self) -> Log:
         if not self.fabric.is_global_zero:
@@ -256,6 +268,8 @@ class _Training:
         self.fabric.barrier()
 
     def _restore(self) -> None:
+        if not checkpoint.numbered(self.checkpoints, "step"):
+            return  # stopped before its first checkpoint: the same run from its first step
         saved, refused = checkpoint.newest(self.checkpoints, "step")
         for reason in refused:
             self.fabric.print(f"warning: {reason}; going back to {saved.path.name}")
@@ -265,8 +279,11 @@ class _Training:
             raise CheckpointError(f"checkpoint {saved.path}: its weights belong to another model") from error
         for number, optimizer in enumerate(self.optimizers):
             checkpoint.restore_optimizer(optimizer, saved.tensors[f"optimizer_{number}"])
-        self.step, self.best_step = saved.state["step"], saved.state["best_step"]
-        self.best = math.inf if saved.state["best"] is None else saved.state["best"]
+        self.step = saved.state["step"]
+        if checkpoint.numbered(self.checkpoints, "best"):
+            # The best on disk may be newer than the last whole step, and is no worse for it.
+            best, _ = checkpoint.newest(self.checkpoints, "best")
+            self.best, self.best_step = best.state["best"], best.state["best_step"]
 
 
 def check_unused(run_dir: Path) -> None:
@@ -276,10 +293,11 @@ def check_unused(run_dir: Path) -> None:
 
 
 def _fabric(config: TrainConfig) -> Fabric:
-    if config.devices * config.nodes > 1 and "RANK" not in os.environ:
+    processes, started = config.devices * config.nodes, int(os.environ.get("WORLD_SIZE", "1"))
+    if processes != started:
         raise InputError(
-            f"devices: {config.devices} processes must be started by torchrun: "
-            f"torchrun --nproc-per-node {config.devices} -m tdvae …"
+            f"devices: expected {processes} processes, but {started} were started; for several processes "
+            f"use torchrun --nproc-per-node {config.devices} -m tdvae … --devices {config.devices}"
         )
     fabric = Fabric(
         accelerator=config.accelerator, devices=config.devices, num_nodes=config.nodes, precision=config.precision
