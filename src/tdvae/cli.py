@@ -67,7 +67,7 @@ class Fit:
     latent: int = 8
     """Size of each layer."""
     belief: int = 50
-    """Size of the LSTM that carries the belief."""
+    """Size of the recurrent network that carries the belief."""
     batch: int = 32
     """Sequences per step."""
     seed: int = 0
@@ -96,7 +96,9 @@ class Fit:
         config = TrainConfig(
             steps=self.steps,
             batch=self.batch,
-            learning_rate=1e-3,
+            optimizer="muon",
+            learning_rate=2e-3,
+            clip=1.0,
             schedule="cosine",
             warmup=min(200, self.steps // 10),
             seed=self.seed,

@@ -29,6 +29,7 @@ from tdvae.nn.recurrent import (
 )
 from tdvae.types import Sequences
 
+FEW_NUMBERS = 32  # per step: up to here a linear recurrence is cheap
 MOST_CLASSES = 512  # more in a data set are taken for measurements
 
 
@@ -150,11 +151,15 @@ def for_data(data: Sequences, **choices: Any) -> TDVAE:
     """A TD-VAE that fits a data set; ``choices`` are fields of `TDVAEConfig`.
 
     The likelihood follows x's type: floating point is Gaussian (standardised inside, so any units will do), bool is
-    Bernoulli, integer is categorical. Actions and rewards are used if the data have them.
+    Bernoulli, integer is categorical. Actions and rewards are used if the data have them. The rest is what the
+    oscillator's recipe found to learn: a linear recurrence as belief where a step has few numbers (an LSTM where it has
+    many), residual maps, a turning transition and q_S as a product.
     """
     event_shape = tuple(data.x.shape[2:])
     settings: dict[str, Any] = {"event_shape": event_shape, "rewards": data.rewards is not None}
     settings["actions"] = 0 if data.actions is None else data.actions.shape[-1]
+    settings |= {"maps": "residual", "hidden": 64, "readout": 64, "readout_hidden": 64, "smoothing": "product"}
+    settings["drift"] = "turn" if choices.get("layers", 2) > 1 else "stay"
     if data.x.dtype == torch.bool:
         settings["likelihood"] = "bernoulli"
     elif not data.x.is_floating_point():
@@ -164,6 +169,8 @@ def for_data(data: Sequences, **choices: Any) -> TDVAE:
                 f"x: integers are classes, and there would be {settings['classes']}; convert measurements to float, "
                 "or say classes=… if you mean it"
             )
+    if math.prod(event_shape) * settings.get("classes", 1) + settings["actions"] <= FEW_NUMBERS:
+        settings["belief_network"] = "linear_recurrence"
     known = {field.name for field in fields(TDVAEConfig)}
     if unknown := set(choices) - known:
         raise InputError(f"for_data: unknown choices {sorted(unknown)}; known are {sorted(known)}")

@@ -63,7 +63,8 @@ class GaussianDecoder(Decoder):
         self.register_buffer("shift", torch.zeros(self.event_shape))
         self.register_buffer("scale", torch.ones(self.event_shape))
         self.mean = mlp(latent, hidden, math.prod(event_shape))
-        self.log_sigma = nn.Parameter(torch.zeros(self.event_shape))
+        # Well below the data's own spread: a wide σ would explain everything as noise before the state is learned.
+        self.log_sigma = nn.Parameter(torch.full(self.event_shape, math.log(0.2)))
 
     def forward(self, z: Latent) -> DiagonalNormal:
         mean = self.mean(z.flat)
