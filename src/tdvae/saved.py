@@ -67,7 +67,7 @@ def ship(model: TDVAE, name: str, info: dict[str, Any], folder: Path = WEIGHTS) 
 
 def _read_config(run: Path) -> dict[str, Any]:
     if inside := sorted(str(config.parent) for config in run.glob("*/config.json")):
-        raise InputError(f"run: {run} holds several runs; choose one of {', '.join(inside)}")
+        raise InputError(f"run: {run} is a folder of runs, not a run; choose one: {', '.join(inside)}")
     try:
         config = json.loads((run / "config.json").read_text())
     except (OSError, ValueError) as error:
