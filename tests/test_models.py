@@ -14,7 +14,9 @@ from torch import Tensor
 import tdvae
 from tdvae import Learner, Sequences, TDVAEConfig, TrainConfig, jumps
 from tdvae.distributions import DiagonalNormal
-from tdvae.models import TDVAE, build, for_data
+from tdvae.models import TDVAE, Model, NextStep, NextStepConfig, build, for_data
+from tdvae.models.config import RecurrentConfig
+from tdvae.models.decoders import GaussianDecoder
 from tdvae.nn.dense import JumpEmbedding
 from tdvae.nn.drift import Turn
 from tdvae.nn.ladder import product
@@ -43,10 +45,18 @@ CONFIGS = {
     "classes": TDVAEConfig(event_shape=(5,), likelihood="categorical", classes=4, maps="residual", hidden=10),
     "acting": TDVAEConfig(event_shape=(2,), actions=3, rewards=True, smoothing="product", drift="stay"),
 }
+NEXT_STEP = {
+    "next_step": NextStepConfig(decoder=(10,)),
+    "next_step_deep": NextStepConfig(belief_network="deep_lstm", belief=6, belief_layers=2, decoder=(10,)),
+    "next_step_linear": NextStepConfig(belief_network="linear_recurrence", belief=6, readout=5, decoder=()),
+    "next_step_bits": NextStepConfig(event_shape=(4, 3), likelihood="bernoulli", encoder=(9, 8), decoder=(10,)),
+    "next_step_classes": NextStepConfig(event_shape=(5,), likelihood="categorical", classes=4, decoder=(10,)),
+    "next_step_acting": NextStepConfig(event_shape=(2,), actions=3, decoder=(10,)),
+}
 N, T = 3, 24
 
 
-def observations(config: TDVAEConfig) -> Sequences:
+def observations(config: RecurrentConfig) -> Sequences:
     shape = (N, T, *config.event_shape)
     x = torch.randn(shape)
     if config.likelihood == "bernoulli":
@@ -66,12 +76,21 @@ def model(request: pytest.FixtureRequest) -> TDVAE:
     return build(CONFIGS[request.param])
 
 
-def test_update_is_filter(model: TDVAE) -> None:
-    sequences = observations(model.config)
-    codes = model.filter(sequences).codes
+@pytest.fixture(params=[*CONFIGS, *NEXT_STEP])
+def any_model(request: pytest.FixtureRequest) -> Model:
+    return build({**CONFIGS, **NEXT_STEP}[request.param])
+
+
+def learner_of(model: Model) -> Learner:
+    return Learner(model, tdvae.next_step_loss if isinstance(model, NextStep) else tdvae.tdvae_loss)
+
+
+def test_update_is_filter(any_model: Model) -> None:
+    sequences = observations(any_model.config)
+    codes = any_model.filter(sequences).codes
     assert codes.shape[:2] == (N, T + 1)
     for t in (0, 1, 7, T):
-        torch.testing.assert_close(tdvae.belief_at(model, sequences, t).code, codes[:, t], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(tdvae.belief_at(any_model, sequences, t).code, codes[:, t], rtol=1e-4, atol=1e-5)
 
 
 def test_given_scores_what_sample_drew(model: TDVAE) -> None:
@@ -97,46 +116,48 @@ def test_given_scores_what_sample_drew(model: TDVAE) -> None:
     torch.testing.assert_close(p_B2.log_prob(z2), model.p_B.given(z2, b2).log_prob(z2))
 
 
-def test_states_roll_out_and_decode(model: TDVAE) -> None:
-    sequences = observations(model.config)
-    belief = tdvae.belief_at(model, sequences, 10)
+def test_states_roll_out_and_decode(any_model: Model) -> None:
+    sequences = observations(any_model.config)
+    belief = tdvae.belief_at(any_model, sequences, 10)
     actions = None if sequences.actions is None else sequences.actions[:, 10:16]
     with torch.no_grad():
-        z = model.sample_state(belief, 7)
-    states = tdvae.rollout(model, z, [3, 1, 2], actions)
-    assert states.layers[0].shape == (3, 7, N, model.config.latent)
-    decoded = model.decode(states)
-    assert decoded.sample().shape == (3, 7, N, *model.config.event_shape)
+        z = any_model.sample_state(belief, 7)
+    states = tdvae.rollout(any_model, z, [3, 1, 2], actions)
+    assert all(layer.shape[:3] == (3, 7, N) for layer in states.layers)
+    decoded = any_model.decode(states)
+    assert decoded.sample().shape == (3, 7, N, *any_model.config.event_shape)
     assert decoded.log_prob(sequences.x[:, 10]).shape == (3, 7, N)
-    density = tdvae.forecast(model, belief, 4, samples=20, a=actions)
+    density = tdvae.forecast(any_model, belief, 4, samples=20, a=actions)
     assert bool(torch.isfinite(density.log_prob(sequences.x[:, 13])).all())
 
 
-def test_a_saved_model_loads_as_the_same(model: TDVAE, tmp_path: Path) -> None:
-    data = observations(model.config)
+def test_a_saved_model_loads_as_the_same(any_model: Model, tmp_path: Path) -> None:
+    data = observations(any_model.config)
     config = TrainConfig(steps=2, batch=2, pairs=3)
-    tdvae.fit(Learner(model), data, jumps.Uniform(1, 3), config, tmp_path / "run", progress="none")
+    tdvae.fit(learner_of(any_model), data, jumps.Uniform(1, 3), config, tmp_path / "run", progress="none")
     loaded = tdvae.load(tmp_path / "run")
-    assert loaded.config == model.config
-    for name, value in model.state_dict().items():
+    assert loaded.config == any_model.config
+    for name, value in any_model.state_dict().items():
         assert torch.equal(value, loaded.state_dict()[name]), name
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "64-true"])
-def test_other_precisions_train(model: TDVAE, tmp_path: Path, precision: Literal["bf16-mixed", "64-true"]) -> None:
+def test_other_precisions_train(any_model: Model, tmp_path: Path, precision: Literal["bf16-mixed", "64-true"]) -> None:
     config = TrainConfig(steps=2, batch=2, pairs=3, precision=precision, accelerator="cpu")
     law = jumps.Uniform(1, 3)
-    result = tdvae.fit(Learner(model), observations(model.config), law, config, tmp_path / "run", progress="none")
+    result = tdvae.fit(
+        learner_of(any_model), observations(any_model.config), law, config, tmp_path / "run", progress="none"
+    )
     assert result.steps == 2
-    assert all(bool(torch.isfinite(p).all()) for p in model.parameters())
+    assert all(bool(torch.isfinite(p).all()) for p in any_model.parameters())
 
 
-def test_every_parameter_learns(model: TDVAE) -> None:
-    sequences = observations(model.config)
+def test_every_parameter_learns(any_model: Model) -> None:
+    sequences = observations(any_model.config)
     pairs = jumps.Uniform(1, 4).sample(sequences.lengths, 20, torch.Generator().manual_seed(0))
     pairs = Pairs(torch.cat([torch.zeros(N, 1).long(), pairs.t1], 1), torch.cat([torch.ones(N, 1).long(), pairs.t2], 1))
-    Learner(model)(sequences, pairs).total.backward()
-    still = [name for name, p in model.named_parameters() if p.grad is None or not bool(p.grad.abs().sum() > 0)]
+    learner_of(any_model)(sequences, pairs).total.backward()
+    still = [name for name, p in any_model.named_parameters() if p.grad is None or not bool(p.grad.abs().sum() > 0)]
     assert still == []
 
 
@@ -282,3 +303,42 @@ def test_a_forecast_density_integrates_to_one() -> None:
         density.log_prob(torch.zeros(5))  # would broadcast
     low, high = density.quantile(0.05), density.quantile(0.95)
     torch.testing.assert_close(density.cdf(high) - density.cdf(low), torch.full_like(low, 0.9), rtol=0, atol=1e-4)
+
+
+def test_a_next_step_predictor_predicts_what_its_loss_scores() -> None:
+    """After one transition, `decode` is p(x_{t+1} | x_≤t), and the loss is its mean over real steps only."""
+    model = build(NEXT_STEP["next_step"])
+    x = torch.randn(N, T, 1)
+    lengths = torch.tensor([T, 3, 10])
+    surprise = []
+    with torch.no_grad():
+        for row, length in enumerate(lengths.tolist()):
+            one = Sequences(x[row : row + 1], lengths[row : row + 1])
+            for t in range(length):
+                z = model.sample_state(tdvae.belief_at(model, one, t), 1)
+                surprise.append(-model.predict(z, 1).log_prob(one.x[:, t]))
+        loss = tdvae.next_step_loss(model, Sequences(x, lengths), Pairs(lengths, lengths)).total
+    torch.testing.assert_close(loss, torch.stack(surprise).mean())
+
+
+def test_a_next_step_predictor_decodes_the_present_from_the_past() -> None:
+    model = build(NEXT_STEP["next_step"])
+    sequences = observations(model.config)
+    with torch.no_grad():
+        before, now = (tdvae.belief_at(model, sequences, t) for t in (9, 10))
+        present = model.decode(model.sample_state(now, 1))
+        torch.testing.assert_close(present.mean[0], model.following(model.read(before.code)).mean)
+
+
+def test_jumps_of_different_lengths_stop_where_they_should() -> None:
+    """A next-step predictor that draws without noise reaches the same state by one long or several short jumps."""
+    model = build(NEXT_STEP["next_step"])
+    assert isinstance(model.head, GaussianDecoder)
+    with torch.no_grad():
+        model.head.log_sigma.fill_(-100.0)
+        z = model.sample_state(tdvae.belief_at(model, observations(model.config), 5), 2)
+        together = model.transition(z, torch.tensor([[1, 2, 4], [4, 1, 2]]))
+        for dt, where in ((1, ((0, 0), (1, 1))), (2, ((0, 1), (1, 2))), (4, ((0, 2), (1, 0)))):
+            alone = model.transition(z, dt)
+            for index in where:
+                torch.testing.assert_close(together[index].layers, alone[index].layers)

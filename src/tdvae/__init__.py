@@ -4,7 +4,7 @@ from tdvae import data, exact, jumps, models
 from tdvae.errors import CheckpointError, DivergenceError, InputError, TDVAEError
 from tdvae.likelihood import Forecast, forecast, importance_log_prob
 from tdvae.models import TDVAE, TDVAEConfig
-from tdvae.objectives import Learner, pair_terms, subsequence_loss, tdvae_loss
+from tdvae.objectives import Learner, next_step_loss, pair_terms, subsequence_loss, tdvae_loss
 from tdvae.rollout import belief_at, rollout
 from tdvae.saved import load
 from tdvae.training import FitResult, TrainConfig, fit
@@ -37,6 +37,7 @@ __all__ = [
     "jumps",
     "load",
     "models",
+    "next_step_loss",
     "pair_terms",
     "rollout",
     "subsequence_loss",

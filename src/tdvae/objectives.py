@@ -1,4 +1,4 @@
-"""The TD-VAE loss, written as the paper writes it."""
+"""The losses: TD-VAE's, written as the paper writes it, and the next-step predictor's."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from tdvae.distributions import Distribution
 from tdvae.errors import InputError
 from tdvae.models.base import Beliefs, Model
+from tdvae.models.nextstep import NextStep
 from tdvae.nn.ladder import Ladder
-from tdvae.types import Latent, LossTerms, Pairs, Sequences
+from tdvae.types import Latent, LossTerms, Pairs, PredictionTerms, Sequences, Terms
 
 KL = Literal["closed", "sampled"]
 
@@ -76,7 +77,13 @@ def subsequence_loss(model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: 
     return pair_terms(model, sequences, pairs, kl).map(lambda term: term.sum(-1).mean())
 
 
-Objective = Callable[..., LossTerms]
+def next_step_loss(model: NextStep, sequences: Sequences, pairs: Pairs) -> PredictionTerms:
+    """-log p(x_t | x_<t) at every real step, averaged. Every step is its own pair, so the drawn ones are not needed."""
+    codes = model.read(model.filter(sequences).codes[:, :-1])
+    return PredictionTerms(-model.following(codes).log_prob(sequences.x)[sequences.mask].mean())
+
+
+Objective = Callable[..., Terms]
 
 
 class Learner(nn.Module):
@@ -87,5 +94,12 @@ class Learner(nn.Module):
         self.model = model
         self.objective = objective
 
-    def forward(self, sequences: Sequences, pairs: Pairs) -> LossTerms:
+    def forward(self, sequences: Sequences, pairs: Pairs) -> Terms:
         return self.objective(self.model, sequences, pairs)
+
+    def describe(self) -> dict[str, object]:
+        return self.model.describe()
+
+    def clip_gradients(self, norm: float) -> Tensor:
+        """Scale the gradient down to at most ``norm``; returns the norm it had."""
+        return nn.utils.clip_grad_norm_(self.parameters(), norm)

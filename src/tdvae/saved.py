@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from tdvae.errors import CheckpointError, InputError
-from tdvae.models import TDVAE, build
-from tdvae.models.build import config_from_dict
+from tdvae.models import Model, build
+from tdvae.models.config import config_from_dict
 from tdvae.training import checkpoint
 
 WEIGHTS = Path(str(resources.files("tdvae"))) / "weights"
@@ -24,7 +24,7 @@ WEIGHTS = Path(str(resources.files("tdvae"))) / "weights"
 class SavedModel:
     """A trained model, ready for use, with what its run recorded about itself."""
 
-    model: TDVAE
+    model: Model
     source: str
     info: dict[str, Any]
 
@@ -34,7 +34,7 @@ def shipped_names() -> list[str]:
     return sorted(path.name for path in WEIGHTS.glob("*") if (path / checkpoint.MANIFEST).exists())
 
 
-def load(run_or_name: str | Path) -> TDVAE:
+def load(run_or_name: str | Path) -> Model:
     """A trained model by name (``"oscillator"``) or from a run folder (its best validated weights)."""
     return load_saved(run_or_name).model
 
@@ -55,7 +55,7 @@ def load_saved(run_or_name: str | Path) -> SavedModel:
     return SavedModel(_assemble(saved.state["model"], saved.tensors["weights"], name), name, saved.state["info"])
 
 
-def ship(model: TDVAE, name: str, info: dict[str, Any], folder: Path = WEIGHTS) -> Path:
+def ship(model: Model, name: str, info: dict[str, Any], folder: Path = WEIGHTS) -> Path:
     """Write a model in half precision as ``folder/name``: how the package's own weights are made."""
     weights = {k: v.half() if v.is_floating_point() else v for k, v in model.state_dict().items()}
     path = folder / name
@@ -77,7 +77,7 @@ def _read_config(run: Path) -> dict[str, Any]:
     return config
 
 
-def _assemble(description: dict[str, Any], weights: Mapping[str, Tensor], source: str) -> TDVAE:
+def _assemble(description: dict[str, Any], weights: Mapping[str, Tensor], source: str) -> Model:
     model = build(config_from_dict(description))
     try:
         model.load_state_dict({k: v.float() if v.dtype == torch.float16 else v for k, v in weights.items()})

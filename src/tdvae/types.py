@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -114,8 +114,26 @@ def stack_latents(latents: list[Latent]) -> Latent:
 
 
 @dataclass(frozen=True)
-class LossTerms:
-    r"""The three terms of Eq. 6, in nats; their sum is the loss.
+class Terms:
+    """The parts of a loss, in nats; their sum is the loss."""
+
+    @property
+    def total(self) -> Tensor:
+        return torch.stack(list(self.named().values())).sum(0)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Self:
+        return type(self)(**{name: change(term) for name, term in self.named().items()})
+
+    def mean(self) -> Self:
+        return self.map(torch.mean)
+
+    def named(self) -> dict[str, Tensor]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@dataclass(frozen=True)
+class LossTerms(Terms):
+    r"""The three terms of Eq. 6.
 
     - smoothing: :math:`KL(q_S(z_{t1} | z_{t2}, b_{t1}, b_{t2}) \| p_B(z_{t1} | b_{t1}))`
     - transition: :math:`\log p_B(z_{t2} | b_{t2}) - \log p_T(z_{t2} | z_{t1})`
@@ -126,15 +144,9 @@ class LossTerms:
     transition: Tensor
     reconstruction: Tensor
 
-    @property
-    def total(self) -> Tensor:
-        return self.smoothing + self.transition + self.reconstruction
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> LossTerms:
-        return LossTerms(**{f.name: change(getattr(self, f.name)) for f in fields(self)})
+@dataclass(frozen=True)
+class PredictionTerms(Terms):
+    r"""A next-step predictor's only term, :math:`-\log p(x_{t+1} | x_{\le t})`."""
 
-    def mean(self) -> LossTerms:
-        return self.map(torch.mean)
-
-    def named(self) -> dict[str, Tensor]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+    prediction: Tensor

@@ -16,7 +16,7 @@ from tdvae.experiments.report import Measures
 from tdvae.experiments.signals import read_sinusoid
 from tdvae.jumps import Consecutive, InTurn, Jumps, Mixture, Widening, paper_mixture
 from tdvae.likelihood import forecast
-from tdvae.models import TDVAE, TDVAEConfig, build
+from tdvae.models import Model, TDVAEConfig, build
 from tdvae.objectives import Learner
 from tdvae.rollout import belief_at, rollout
 from tdvae.training import FitResult, TrainConfig, fit
@@ -138,7 +138,7 @@ def settings_of(info: dict[str, Any]) -> OscillatorSettings:
 
 
 @torch.no_grad()
-def evaluate(model: TDVAE, settings: OscillatorSettings, n: int, seed: int) -> Measures:
+def evaluate(model: Model, settings: OscillatorSettings, n: int, seed: int) -> Measures:
     """Every measure of the experiment on n fresh sequences."""
     fresh = record(settings, n, seed, TEST)
     torch.manual_seed(derive_seed(seed, TEST, 1))
@@ -156,7 +156,7 @@ def evaluate(model: TDVAE, settings: OscillatorSettings, n: int, seed: int) -> M
 
 
 def _forecast_measures(
-    model: TDVAE, belief: Belief, oracle: OscillatorOracle, posterior: BankPosterior, x: Tensor
+    model: Model, belief: Belief, oracle: OscillatorOracle, posterior: BankPosterior, x: Tensor
 ) -> Measures:
     names = ("information_share", "coverage_50", "coverage_90", "nll", "nll_bayes", "nll_marginal")
     measures: Measures = {name: {} for name in names}
@@ -179,7 +179,7 @@ def _forecast_measures(
     return measures
 
 
-def _model_signals(model: TDVAE, belief: Belief, skip: int) -> Tensor:
+def _model_signals(model: Model, belief: Belief, skip: int) -> Tensor:
     """Rolled-out signals (ROLLOUTS, N, STEPS + 1), decoded without noise: after the jump, then after each step."""
     states = rollout(model, model.sample_state(belief, ROLLOUTS), [skip] + [1] * STEPS)
     return model.decode(states).mean[..., 0].movedim(0, -1)

@@ -16,7 +16,7 @@ from tdvae.data import OscillatorRecord, OscillatorSettings, from_arrays
 from tdvae.exact import BankPosterior, OscillatorOracle
 from tdvae.experiments.oscillator import SAMPLES, SKIPS, START, STEPS, TEST, record
 from tdvae.likelihood import forecast
-from tdvae.models import TDVAE
+from tdvae.models import Model
 from tdvae.rollout import belief_at, rollout
 from tdvae.training.config import derive_seed
 from tdvae.types import Belief
@@ -29,7 +29,7 @@ OBSERVED, MODEL, EXACT, KNOWS_NOTHING = "#333333", "#d1495b", "#9fc5e8", "#99999
 
 
 @torch.no_grad()
-def draw(model: TDVAE, settings: OscillatorSettings, seed: int, path: Path) -> None:
+def draw(model: Model, settings: OscillatorSettings, seed: int, path: Path) -> None:
     """Rollout panels as in the paper, and below them the forecast's NLL against δt between its two limits."""
     fresh = record(settings, max(CURVE_SEQUENCES, EXAMPLES), seed, TEST)
     torch.manual_seed(derive_seed(seed, TEST, 2))
@@ -51,7 +51,7 @@ def draw(model: TDVAE, settings: OscillatorSettings, seed: int, path: Path) -> N
 
 def _rollout_panels(
     panels: list[Axes],
-    model: TDVAE,
+    model: Model,
     belief: Belief,
     oracle: OscillatorOracle,
     posterior: BankPosterior,
@@ -79,7 +79,7 @@ def _rollout_panels(
 
 def _curve_panel(
     axes: Axes,
-    model: TDVAE,
+    model: Model,
     belief: Belief,
     oracle: OscillatorOracle,
     posterior: BankPosterior,

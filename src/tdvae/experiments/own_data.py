@@ -17,7 +17,7 @@ from tdvae.errors import InputError
 from tdvae.experiments.report import Measures
 from tdvae.jumps import Uniform, Widening
 from tdvae.likelihood import forecast
-from tdvae.models import TDVAE, for_data
+from tdvae.models import Model, for_data
 from tdvae.objectives import Learner
 from tdvae.rollout import belief_at
 from tdvae.training import FitResult, TrainConfig, fit
@@ -79,7 +79,7 @@ def train(own: OwnData, config: TrainConfig, choices: dict[str, Any], run_dir: P
 
 
 @torch.no_grad()
-def evaluate(model: TDVAE, own: OwnData, seed: int) -> Measures:
+def evaluate(model: Model, own: OwnData, seed: int) -> Measures:
     """Forecasts from the middle of the test sequences, by δt. The baselines are fitted on the training part."""
     data, _, test = own.parts()
     torch.manual_seed(derive_seed(seed))
@@ -100,7 +100,7 @@ def evaluate(model: TDVAE, own: OwnData, seed: int) -> Measures:
     return measures
 
 
-def _marginal(data: Sequences, model: TDVAE) -> Distribution:
+def _marginal(data: Sequences, model: Model) -> Distribution:
     """The best density that ignores time: each dimension's own frequencies, or mean and spread."""
     steps, ndim = data.x[data.mask], data.x.ndim - 2
     if data.x.is_floating_point():
@@ -108,7 +108,7 @@ def _marginal(data: Sequences, model: TDVAE) -> Distribution:
     if data.x.dtype == torch.bool:
         share = (steps.float().sum(0) + 0.5) / (len(steps) + 1)
         return Bernoulli(torch.logit(share), event_ndim=ndim)
-    counts = torch.nn.functional.one_hot(steps, model.config.classes).sum(0) + 0.5
+    counts = torch.nn.functional.one_hot(steps, model.config.classes or -1).sum(0) + 0.5
     return Categorical(counts.log(), event_ndim=ndim)
 
 

@@ -1,7 +1,9 @@
 """Models that keep one contract (`Model`), and how to build one by its config or for a data set."""
 
 from tdvae.models.base import Model
-from tdvae.models.build import TDVAEConfig, build, for_data
+from tdvae.models.build import build, for_data
+from tdvae.models.config import NextStepConfig, TDVAEConfig
+from tdvae.models.nextstep import NextStep
 from tdvae.models.tdvae import TDVAE
 
-__all__ = ["TDVAE", "Model", "TDVAEConfig", "build", "for_data"]
+__all__ = ["TDVAE", "Model", "NextStep", "NextStepConfig", "TDVAEConfig", "build", "for_data"]

@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from tdvae.distributions import Distribution
+from tdvae.errors import InputError
+from tdvae.models.config import RecurrentConfig
+from tdvae.nn.dense import ObservationEncoder
+from tdvae.nn.recurrent import BeliefNetwork
 from tdvae.types import Belief, Latent, Sequences
 
 
@@ -30,12 +33,11 @@ class Beliefs:
 class Model(nn.Module, ABC):
     """Beliefs, states and predictions of one kind of world model; ``config`` is all it takes to build it again."""
 
-    kind: ClassVar[str]
-    config: Any
+    config: RecurrentConfig
 
-    def describe(self) -> dict[str, Any]:
-        """The config as JSON can hold it; `tdvae.models.build` reads it back."""
-        return {"kind": self.kind, **asdict(self.config)}
+    def describe(self) -> dict[str, object]:
+        """The config as JSON can hold it; `tdvae.models.config.config_from_dict` reads it back."""
+        return {"kind": self.config.kind, **asdict(self.config)}
 
     @abstractmethod
     def initial(self, batch: int) -> Belief:
@@ -64,3 +66,75 @@ class Model(nn.Module, ABC):
     @abstractmethod
     def predict(self, z: Latent, dt: int | Tensor, a: Tensor | None = None) -> Distribution:
         """The observation ``dt`` steps after z: `transition` and `decode`, integrated where that is exact."""
+
+
+class RecurrentModel(Model):
+    """The half of a model that looks back: an encoder, a belief network, and a map that reads its code.
+
+    What is left to a kind of model is what it makes of the belief: states, transitions and predictions.
+    """
+
+    def __init__(
+        self, config: RecurrentConfig, encoder: ObservationEncoder, belief: BeliefNetwork, read: nn.Module
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder, self.belief, self.read = encoder, belief, read
+
+    def initial(self, batch: int) -> Belief:
+        return self.belief.initial(batch)
+
+    def update(self, belief: Belief, x: Tensor, a: Tensor | None = None, r: Tensor | None = None) -> Belief:
+        self._check_event(x, lead=1)
+        inputs = self._inputs(x[:, None], None if a is None else a[:, None], None if r is None else r[:, None])
+        return self.belief.scan(belief, inputs)[1]
+
+    def filter(self, sequences: Sequences) -> Beliefs:
+        self._check_event(sequences.x, lead=2)
+        first = self.belief.initial(len(sequences))
+        inputs = self._inputs(sequences.x, sequences.actions, sequences.rewards)
+        codes, _ = self.belief.scan(first, inputs)
+        return Beliefs(torch.cat([first.code[:, None], codes], dim=1), self.read)
+
+    def jump(self, z: Latent, dt: int | Tensor, a: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """δt and the actions of a jump as a user gives them, checked and broadcast to z's leading shape."""
+        lead = z.layers[0].shape[:-1]
+        dt = torch.as_tensor(dt, device=z.layers[0].device).expand(lead)
+        if dt.is_floating_point() or bool((dt < 1).any()):
+            raise InputError(f"dt: expected whole jumps of at least 1 step, got {dt.min().item()}")
+        check_given("actions of the jump", a, self.config.actions > 0)
+        if a is not None:
+            self._check_action_size(a)
+            if a.shape[-2] < int(dt.max()):
+                raise InputError(f"a: expected one action for each of the {int(dt.max())} steps, got {a.shape[-2]}")
+            a = a.expand(*lead, *a.shape[-2:])
+        return dt, a
+
+    def _check_action_size(self, a: Tensor) -> None:
+        if a.shape[-1] != self.config.actions:
+            raise InputError(f"actions: expected size {self.config.actions}, got {a.shape[-1]}")
+
+    def _inputs(self, x: Tensor, a: Tensor | None, r: Tensor | None) -> Tensor:
+        """What the belief network reads at each step: x_t, the action before it and the reward with it."""
+        check_given("actions", a, self.config.actions > 0)
+        check_given("rewards", r, self.config.rewards)
+        parts = [self.encoder(x)]
+        if a is not None:
+            self._check_action_size(a)
+            parts.append(a.to(parts[0].dtype))
+        if r is not None:
+            parts.append(r[..., None].to(parts[0].dtype))
+        return torch.cat(parts, dim=-1)
+
+    def _check_event(self, x: Tensor, lead: int) -> None:
+        expected = tuple(self.config.event_shape)
+        if x.ndim != lead + len(expected) or tuple(x.shape[lead:]) != expected:
+            raise InputError(f"x: this model expects observations of shape {expected}, got {tuple(x.shape)[lead:]}")
+
+
+def check_given(name: str, value: Tensor | None, expected: bool) -> None:
+    """A model with actions must get them; one without must not, since it would silently ignore them."""
+    if expected and value is None:
+        raise InputError(f"{name}: this model was built with them, but none came")
+    if not expected and value is not None:
+        raise InputError(f"{name}: they came, but this model was built without them; leave them out or rebuild")

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from tdvae.distributions import DiagonalNormal, Distribution
-from tdvae.errors import InputError
-from tdvae.models.base import Beliefs, Model
+from tdvae.models.base import RecurrentModel
+from tdvae.models.config import TDVAEConfig
 from tdvae.models.decoders import Decoder
 from tdvae.nn.dense import JumpEmbedding, MapFactory, ObservationEncoder
 from tdvae.nn.drift import Drift
 from tdvae.nn.ladder import DenseHeads, Ladder, product
 from tdvae.nn.recurrent import ActionSummary, BeliefNetwork
-from tdvae.types import Belief, Latent, Sequences
+from tdvae.types import Belief, Latent
 
 CHANGE_GAIN = 0.05  # a change from the drifted state starts near zero
 MESSAGE_WIDTH = 1.0  # added to log σ of the smoothing message: it starts by saying little
@@ -123,14 +123,12 @@ class SmoothingLadder(Ladder):
         return product(self._prior(index, context.b1, above), message)
 
 
-class TDVAE(Model):
+class TDVAE(RecurrentModel):
     """The model of Eq. 6, from its parts. `tdvae.models.build` makes one from a config."""
-
-    kind = "tdvae"
 
     def __init__(
         self,
-        config: Any,
+        config: TDVAEConfig,
         encoder: ObservationEncoder,
         belief: BeliefNetwork,
         read: nn.Module,
@@ -139,79 +137,20 @@ class TDVAE(Model):
         p_T: TransitionLadder,
         p_D: Decoder,
     ) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder, self.belief, self.read = encoder, belief, read
+        super().__init__(config, encoder, belief, read)
+        self.config: TDVAEConfig = config
         self.p_B, self.q_S, self.p_T, self.p_D = p_B, q_S, p_T, p_D
-
-    def initial(self, batch: int) -> Belief:
-        return self.belief.initial(batch)
-
-    def update(self, belief: Belief, x: Tensor, a: Tensor | None = None, r: Tensor | None = None) -> Belief:
-        self._check_event(x, lead=1)
-        inputs = self._inputs(x[:, None], None if a is None else a[:, None], None if r is None else r[:, None])
-        return self.belief.scan(belief, inputs)[1]
-
-    def filter(self, sequences: Sequences) -> Beliefs:
-        self._check_event(sequences.x, lead=2)
-        first = self.belief.initial(len(sequences))
-        inputs = self._inputs(sequences.x, sequences.actions, sequences.rewards)
-        codes, _ = self.belief.scan(first, inputs)
-        return Beliefs(torch.cat([first.code[:, None], codes], dim=1), self.read)
 
     def sample_state(self, belief: Belief, n: int) -> Latent:
         b = self.read(belief.code)
         return self.p_B.sample(b.expand(n, *b.shape))[0]
 
     def transition(self, z: Latent, dt: int | Tensor, a: Tensor | None = None) -> Latent:
-        return self.p_T.sample(*self._jump(z, dt, a))[0]
+        return self.p_T.sample(z, *self.jump(z, dt, a))[0]
 
     def decode(self, z: Latent) -> Distribution:
         decoded: Distribution = self.p_D(z)
         return decoded
 
     def predict(self, z: Latent, dt: int | Tensor, a: Tensor | None = None) -> Distribution:
-        return self.p_D.predictive(*self.p_T.sample(*self._jump(z, dt, a)))
-
-    def _jump(self, z: Latent, dt: int | Tensor, a: Tensor | None) -> tuple[Latent, Tensor, Tensor | None]:
-        """p_T's arguments from what a user gives: δt and the actions broadcast to z's leading shape."""
-        lead = z.layers[0].shape[:-1]
-        dt = torch.as_tensor(dt, device=z.layers[0].device).expand(lead)
-        if dt.is_floating_point() or bool((dt < 1).any()):
-            raise InputError(f"dt: expected whole jumps of at least 1 step, got {dt.min().item()}")
-        check_given("actions of the jump", a, self.p_T.summary is not None)
-        if a is not None:
-            self._check_action_size(a)
-            if a.shape[-2] < int(dt.max()):
-                raise InputError(f"a: expected one action for each of the {int(dt.max())} steps, got {a.shape[-2]}")
-            a = a.expand(*lead, *a.shape[-2:])
-        return z, dt, a
-
-    def _inputs(self, x: Tensor, a: Tensor | None, r: Tensor | None) -> Tensor:
-        """What the belief network reads at each step: x_t, the action before it and the reward with it."""
-        check_given("actions", a, self.config.actions > 0)
-        check_given("rewards", r, self.config.rewards)
-        parts = [self.encoder(x)]
-        if a is not None:
-            self._check_action_size(a)
-            parts.append(a.to(parts[0].dtype))
-        if r is not None:
-            parts.append(r[..., None].to(parts[0].dtype))
-        return torch.cat(parts, dim=-1)
-
-    def _check_action_size(self, a: Tensor) -> None:
-        if a.shape[-1] != self.config.actions:
-            raise InputError(f"actions: expected size {self.config.actions}, got {a.shape[-1]}")
-
-    def _check_event(self, x: Tensor, lead: int) -> None:
-        expected = tuple(self.config.event_shape)
-        if x.ndim != lead + len(expected) or tuple(x.shape[lead:]) != expected:
-            raise InputError(f"x: this model expects observations of shape {expected}, got {tuple(x.shape)[lead:]}")
-
-
-def check_given(name: str, value: Tensor | None, expected: bool) -> None:
-    """A model with actions must get them; one without must not, since it would silently ignore them."""
-    if expected and value is None:
-        raise InputError(f"{name}: this model was built with them, but none came")
-    if not expected and value is not None:
-        raise InputError(f"{name}: they came, but this model was built without them; leave them out or rebuild")
+        return self.p_D.predictive(*self.p_T.sample(z, *self.jump(z, dt, a)))

@@ -132,7 +132,7 @@ class _Training:
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         self.fabric.backward(sum(terms.values()))
-        norm = nn.utils.clip_grad_norm_(self.learner.parameters(), self.config.clip)
+        norm = self.learner.clip_gradients(self.config.clip)
         self._check_finite({**terms, "gradient": norm})
         for optimizer in self.optimizers:
             optimizer.step()
@@ -214,8 +214,7 @@ class _Training:
         return self.run_dir / "checkpoints"
 
     def _description(self, info: dict[str, Any]) -> dict[str, Any]:
-        model = self.learner.model.describe()
-        return {"model": model, "train": asdict(self.config), "jumps": repr(self.jumps), "info": info}
+        return {"model": self.learner.describe(), "train": asdict(self.config), "jumps": repr(self.jumps), "info": info}
 
     def _open(self, resume: bool, description: dict[str, Any]) -> None:
         if self.fabric.is_global_zero:

@@ -1,0 +1,116 @@
+"""Configs: everything that shapes a model, as plain numbers that JSON can hold."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+
+from tdvae.errors import InputError
+
+
+@dataclass(frozen=True)
+class RecurrentConfig:
+    """What every model has: observations, the belief network that reads them, and a decoder. Sizes are App. D's."""
+
+    kind: ClassVar[str]
+
+    event_shape: tuple[int, ...] = (1,)  # shape of one observation
+    likelihood: Literal["first_components", "gaussian", "bernoulli", "categorical"] = "gaussian"
+    classes: int | None = None  # for categorical observations
+    encoder: tuple[int, ...] = ()  # hidden ReLU layers in front of the belief network
+    decoder: tuple[int, ...] = (200, 200)  # hidden ReLU layers of the decoder
+    sigma: float | None = None  # first_components: observation noise, learned if None
+    belief_network: Literal["lstm", "deep_lstm", "linear_recurrence"] = "lstm"
+    belief: int = 50  # size of one belief layer; modes of a linear recurrence
+    belief_layers: int = 1  # deep_lstm: how many
+    memory: tuple[float, float] = (10.0, 150.0)  # linear_recurrence: initial time constants, in steps
+    fastest: float = math.pi  # linear_recurrence: highest initial frequency, rad/step
+    readout: int = 0  # size of a residual map that reads the belief code; 0 = the code itself
+    readout_hidden: int = 128
+    blocks: int = 2  # residual blocks per map
+    actions: int = 0  # size of an action vector; 0 = none
+    rewards: bool = False
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(type(self)).items():
+            if get_origin(hint) is Literal and getattr(self, name) not in get_args(hint):
+                raise InputError(f"{name}: expected one of {get_args(hint)}, got {getattr(self, name)!r}")
+        for name in ("belief", "belief_layers", "readout_hidden"):
+            _check_at_least(1, name, getattr(self, name))
+        for name in ("readout", "actions", "blocks"):
+            _check_at_least(0, name, getattr(self, name))
+        for name in ("event_shape", "encoder", "decoder"):
+            for size in getattr(self, name):
+                _check_at_least(1, name, size)
+        _check_at_least(1, "event_shape's dimensions", len(self.event_shape))
+        for name, value in (("sigma", self.sigma), ("memory", min(self.memory)), ("fastest", self.fastest)):
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise InputError(f"{name}: expected positive numbers, got {getattr(self, name)}")
+        if self.classes is not None:
+            _check_at_least(1, "classes", self.classes)
+        if (self.likelihood == "categorical") != (self.classes is not None):
+            raise InputError(f"classes: needed for categorical observations and only there, got {self.classes}")
+
+
+@dataclass(frozen=True)
+class TDVAEConfig(RecurrentConfig):
+    """Everything that shapes a TD-VAE. The defaults are the sizes of App. D."""
+
+    kind = "tdvae"
+
+    layers: int = 2
+    latent: int = 8  # size of each layer of z
+    maps: Literal["gated", "residual"] = "gated"  # the D maps: App. D's, or residual SiLU blocks
+    hidden: int = 50
+    dt: Literal["waves", "number", "none"] = "waves"  # how δt is given to q_S and p_T
+    octaves: int = 8  # waves: jumps of up to 2^octaves steps are told apart
+    drift: Literal["none", "stay", "turn"] = "none"  # what p_T's mean is measured from
+    smoothing: Literal["free", "product"] = "free"  # q_S: a D map, or p_B(z_t1) times a message from t2
+    smoothing_sees_b2: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("layers", "latent", "hidden", "octaves"):
+            _check_at_least(1, name, getattr(self, name))
+        if self.likelihood == "first_components" and (len(self.event_shape) != 1 or self.event_shape[0] > self.latent):
+            raise InputError(
+                f"event_shape: first_components reads at most latent={self.latent} numbers, got {self.event_shape}"
+            )
+
+
+@dataclass(frozen=True)
+class NextStepConfig(RecurrentConfig):
+    """Everything that shapes a next-step predictor."""
+
+    kind = "next_step"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.likelihood == "first_components":
+            raise InputError("likelihood: first_components reads a state z, and a next-step predictor has none")
+        if self.rewards:
+            raise InputError(
+                "rewards: a next-step predictor feeds back what it predicts, and that is observations only"
+            )
+
+
+CONFIGS: dict[str, type[RecurrentConfig]] = {config.kind: config for config in (TDVAEConfig, NextStepConfig)}
+
+
+def _check_at_least(least: int, name: str, value: int) -> None:
+    if value < least:
+        raise InputError(f"{name}: expected at least {least}, got {value}")
+
+
+def config_from_dict(values: dict[str, Any]) -> RecurrentConfig:
+    """The config that `Model.describe` gave, after JSON has made tuples into lists."""
+    values = dict(values)
+    kind = values.pop("kind", None)
+    if kind not in CONFIGS:
+        raise InputError(f"model kind: expected one of {sorted(CONFIGS)}, got {kind!r}")
+    known = {field.name for field in fields(CONFIGS[kind])}
+    if unknown := set(values) - known:
+        raise InputError(f"model config: unknown entries {sorted(unknown)}; was it written by a newer version?")
+    settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    return CONFIGS[kind](**settings)

@@ -1,0 +1,74 @@
+"""The next-step predictor: the same recurrent network, trained only to say what x_{t+1} will be."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tdvae.distributions import Distribution
+from tdvae.models.base import RecurrentModel
+from tdvae.models.config import NextStepConfig
+from tdvae.models.decoders import Decoder
+from tdvae.nn.dense import ObservationEncoder
+from tdvae.nn.recurrent import BeliefNetwork
+from tdvae.types import Belief, Latent
+
+
+class WithPrevious(BeliefNetwork):
+    """A belief network that also carries the code of one step before: what x_t was predicted from."""
+
+    def __init__(self, network: BeliefNetwork) -> None:
+        super().__init__()
+        self.network, self.size = network, network.size
+
+    def initial(self, batch: int) -> Belief:
+        first = self.network.initial(batch)
+        return Belief(first.code, (*first.carry, first.code))
+
+    def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
+        codes, last = self.network.scan(Belief(belief.code, belief.carry[:-1]), inputs)
+        previous = codes[:, -2] if codes.shape[1] > 1 else belief.code
+        return codes, Belief(last.code, (*last.carry, previous))
+
+
+class NextStep(RecurrentModel):
+    """p(x_{t+1} | x_≤t) from b_t, and by feeding its own samples back, any later observation.
+
+    It has no latent state: z_t is the recurrent network's own, (b_t, its carry, b_{t-1}). A transition of δt steps
+    draws δt observations one after another; `decode` gives the distribution that the last one was drawn from.
+    """
+
+    def __init__(
+        self, config: NextStepConfig, encoder: ObservationEncoder, belief: BeliefNetwork, read: nn.Module, head: Decoder
+    ) -> None:
+        super().__init__(config, encoder, WithPrevious(belief), read)
+        self.head = head
+
+    def following(self, b: Tensor) -> Distribution:
+        """p(x_{t+1} | b_t), for codes that were read out."""
+        distribution: Distribution = self.head(Latent((b,)))
+        return distribution
+
+    def sample_state(self, belief: Belief, n: int) -> Latent:
+        """``n`` copies: given x_≤t, nothing about the recurrent state is uncertain."""
+        return Latent(tuple(part.expand(n, *part.shape) for part in (belief.code, *belief.carry)))
+
+    def transition(self, z: Latent, dt: int | Tensor, a: Tensor | None = None) -> Latent:
+        lead = z.layers[0].shape[:-1]
+        steps, a = self.jump(z, dt, a)
+        state = z.map(lambda part: part.reshape(-1, part.shape[-1]))
+        for step in range(int(steps.max())):
+            code, *carry = state.layers
+            x = self.following(self.read(code)).sample()
+            action = None if a is None else a[..., step, :].reshape(-1, a.shape[-1])
+            after = self.update(Belief(code, tuple(carry)), x, action)
+            going = (step < steps).reshape(-1, 1)
+            moved = zip((after.code, *after.carry), state.layers, strict=True)
+            state = Latent(tuple(torch.where(going, new, old) for new, old in moved))
+        return state.map(lambda part: part.view(*lead, part.shape[-1]))
+
+    def decode(self, z: Latent) -> Distribution:
+        return self.following(self.read(z.layers[-1]))
+
+    def predict(self, z: Latent, dt: int | Tensor, a: Tensor | None = None) -> Distribution:
+        return self.decode(self.transition(z, dt, a))
