@@ -39,7 +39,7 @@ def pair_terms(model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL = "
     :math:`p(x_{t2} | x_{\le t1})`, and zero-variance when p_B and q_S are exact.
     """
     t1, t2, dt = pairs.t1, pairs.t2, pairs.dt
-    b = model.filter(sequences.until(int(t2.max())))  # no later frame can matter
+    b = model.filter(sequences.until(pairs.last or int(t2.max())))  # no later frame can matter
     b1, b2 = b.at(t1), b.at(t2)
     rows = torch.arange(len(t2), device=t2.device).view(-1, *[1] * (t2.ndim - 1))
     x2 = sequences.x[rows, t2 - 1]
@@ -80,7 +80,8 @@ def subsequence_loss(model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: 
 def next_step_loss(model: NextStep, sequences: Sequences, pairs: Pairs) -> PredictionTerms:
     """-log p(x_t | x_<t) at every real step, averaged. Every step is its own pair, so the drawn ones are not needed."""
     codes = model.read(model.filter(sequences).codes[:, :-1])
-    return PredictionTerms(-model.following(codes).log_prob(sequences.x)[sequences.mask].mean())
+    surprise = -model.following(codes).log_prob(sequences.x)
+    return PredictionTerms((surprise * sequences.mask).sum() / sequences.mask.sum())
 
 
 Objective = Callable[..., Terms]

@@ -35,9 +35,13 @@ class Sequences:
         """(N, T) True where a step is real, False where it is padding."""
         return torch.arange(self.horizon, device=self.lengths.device) < self.lengths[:, None]
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+    def named(self) -> dict[str, Tensor]:
+        """The tensors there are."""
         tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: change(tensor) for name, tensor in tensors.items() if tensor is not None}
+        return {name: tensor for name, tensor in tensors.items() if tensor is not None}
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+        return {name: change(tensor) for name, tensor in self.named().items()}
 
     def select(self, index: Tensor | slice) -> Sequences:
         """The sequences at ``index``: the one method a lazily read data set must share with this one."""
@@ -70,6 +74,7 @@ class Pairs:
 
     t1: Tensor
     t2: Tensor
+    last: int | None = None  # the largest t2, for where no number can be read from a tensor (under vmap)
 
     @property
     def dt(self) -> Tensor:

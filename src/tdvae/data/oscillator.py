@@ -72,16 +72,23 @@ def simulate(settings: OscillatorSettings, n: int, seed: int) -> OscillatorRecor
     if n < 1:
         raise InputError(f"n: got {n}, expected at least 1 sequence")
     generator = torch.Generator().manual_seed(seed)
-    frequency = _uniform(settings.frequency, n, generator)
-    amplitude = _uniform(settings.amplitude, n, generator)
-    phase = _uniform((0.0, 2 * math.pi), n, generator)
-    state = _states(settings, frequency, amplitude, phase, generator)
-    noise = torch.randn((n, settings.length, 1), generator=generator, dtype=torch.float64)
-    x = state[..., :1] + settings.observation_noise * noise
+    frequency = uniform(settings.frequency, n, generator)
+    amplitude = uniform(settings.amplitude, n, generator)
+    phase = uniform((0.0, 2 * math.pi), n, generator)
+    state, x = oscillate(settings, frequency[:, None].expand(n, settings.length - 1), amplitude, phase, generator)
     return OscillatorRecord(x.float(), frequency.float(), amplitude.float(), state.float())
 
 
-def _uniform(bounds: tuple[float, float], n: int, generator: torch.Generator) -> Tensor:
+def oscillate(
+    settings: OscillatorSettings, frequency: Tensor, amplitude: Tensor, phase: Tensor, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """States (n, T, 2) and observations (n, T, 1), turned by ``frequency`` (n, T - 1) from each index to the next."""
+    state = _states(settings, frequency, amplitude, phase, generator)
+    noise = torch.randn((*state.shape[:2], 1), generator=generator, dtype=torch.float64)
+    return state, state[..., :1] + settings.observation_noise * noise
+
+
+def uniform(bounds: tuple[float, float], n: int, generator: torch.Generator) -> Tensor:
     low, high = bounds
     return low + (high - low) * torch.rand(n, generator=generator, dtype=torch.float64)
 
@@ -94,13 +101,12 @@ def _states(
     generator: torch.Generator,
 ) -> Tensor:
     """The states (n, T, 2), in float64 so that hundreds of rotations add no error of their own."""
-    n, steps = len(frequency), settings.length - 1
-    noise = torch.randn((n, steps, 2), generator=generator, dtype=torch.float64)
+    noise = torch.randn((*frequency.shape, 2), generator=generator, dtype=torch.float64)
     disturbance = settings.process_noise * noise
-    cos, sin = torch.cos(frequency), torch.sin(frequency)
+    turn = zip(torch.cos(frequency).unbind(1), torch.sin(frequency).unbind(1), strict=True)
     u, v = amplitude * torch.cos(phase), amplitude * torch.sin(phase)
     states = [torch.stack((u, v), dim=-1)]
-    for step in range(steps):
+    for step, (cos, sin) in enumerate(turn):
         u, v = cos * u - sin * v + disturbance[:, step, 0], sin * u + cos * v + disturbance[:, step, 1]
         states.append(torch.stack((u, v), dim=-1))
     return torch.stack(states, dim=1)

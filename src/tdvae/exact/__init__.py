@@ -2,6 +2,7 @@
 
 from tdvae.exact.kalman import BankPosterior, GaussianMixture, KalmanBank, OneStepSmoother
 from tdvae.exact.oscillator import OscillatorOracle
+from tdvae.exact.switching import SwitchingOracle
 
 __all__ = [
     "BankPosterior",
@@ -9,4 +10,5 @@ __all__ = [
     "KalmanBank",
     "OneStepSmoother",
     "OscillatorOracle",
+    "SwitchingOracle",
 ]

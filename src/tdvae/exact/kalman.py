@@ -186,15 +186,30 @@ class KalmanBank:
         for field in fields(self):
             object.__setattr__(self, field.name, getattr(self, field.name).to(torch.float64))
 
-    def filter(self, x: Tensor) -> BankPosterior:
-        """Filter sequences (N, T, O) from index 0; the posterior is about the state at index T - 1."""
+    def filter(self, x: Tensor, after: BankPosterior | None = None) -> BankPosterior:
+        """Filter sequences (N, T, O) from index 0; the posterior is about the state at index T - 1.
+
+        With ``after``, x goes on where that posterior stopped, and m0 and P0 are not used: how dynamics that change
+        at a known time are filtered, each stretch by a bank of its own.
+        """
         if x.ndim != 3 or x.shape[1] < 1 or x.shape[2] != self.C.shape[0]:
             raise InputError(f"x: got shape {tuple(x.shape)}, expected (N, T >= 1, {self.C.shape[0]})")
-        corrections, cov = self._corrections(x.shape[1])
+        if after is not None and after.mean.shape != (len(x), *self.m0.shape):
+            raise InputError(f"after: got means {tuple(after.mean.shape)}, expected {(len(x), *self.m0.shape)}")
+        x = x.to(torch.float64)
+        corrections, cov = self._corrections(x.shape[1], None if after is None else after.cov)
         block = max(1, BLOCK_NUMBERS // self.m0.numel())
-        parts = [self._filter_block(part, corrections) for part in torch.split(x.to(torch.float64), block)]
+        parts = []
+        for start in range(0, len(x), block):
+            rows = slice(start, start + block)
+            mean = self.m0.expand(len(x[rows]), *self.m0.shape)
+            if after is not None:
+                mean = torch.einsum("hij,nhj->nhi", self.A, after.mean[rows])
+            parts.append(self._filter_block(x[rows], mean, corrections))
         mean = torch.cat([part[0] for part in parts])
         log_evidence = torch.cat([part[1] for part in parts])
+        if after is not None:
+            log_evidence = log_evidence + after.log_evidence
         log_weights = torch.log_softmax(self.log_prior + log_evidence, dim=-1)
         return BankPosterior(log_weights, log_evidence, mean, cov)
 
@@ -244,9 +259,9 @@ class KalmanBank:
         cov = _carry(identity - gain @ self.A, posterior.cov) + _carry(gain, self.Q)
         return OneStepSmoother(gain, offset, cov)
 
-    def _corrections(self, length: int) -> tuple[list[_Correction], Tensor]:
-        """Corrections at indices 0 .. length - 1 and the last filtered covariance: once for all sequences."""
-        corrections, cov = [], self.P0
+    def _corrections(self, length: int, after: Tensor | None) -> tuple[list[_Correction], Tensor]:
+        """Corrections at ``length`` indices and the last filtered covariance: once for all sequences."""
+        corrections, cov = [], self.P0 if after is None else _carry(self.A, after) + self.Q
         for t in range(length):
             cov = _carry(self.A, cov) + self.Q if t else cov
             factor = torch.linalg.cholesky(_carry(self.C, cov) + self.R)
@@ -258,9 +273,8 @@ class KalmanBank:
             cov = cov - gain @ gain.mT
         return corrections, cov
 
-    def _filter_block(self, x: Tensor, corrections: list[_Correction]) -> tuple[Tensor, Tensor]:
-        """Means (n, H, D) and log evidences (n, H) after all of x."""
-        mean = self.m0.expand(len(x), *self.m0.shape)
+    def _filter_block(self, x: Tensor, mean: Tensor, corrections: list[_Correction]) -> tuple[Tensor, Tensor]:
+        """Means (n, H, D) and log evidences (n, H) after all of x, from the means predicted for its first index."""
         log_evidence = torch.zeros(mean.shape[:2], dtype=torch.float64)
         for t, step in enumerate(corrections):
             mean = torch.einsum("hij,nhj->nhi", self.A, mean) if t else mean

@@ -117,16 +117,20 @@ class OscillatorOracle:
         )
 
 
+def rotations(frequencies: Tensor) -> Tensor:
+    """The turns of one step, (F, 2, 2)."""
+    cos, sin = frequencies.cos(), frequencies.sin()
+    return torch.stack((cos, -sin, sin, cos), dim=-1).reshape(-1, 2, 2)
+
+
 def _bank(settings: OscillatorSettings, frequencies: Tensor, rings: int) -> KalmanBank:
     """Hypotheses = frequency x component of the initial state, the frequency varying slowest."""
     amplitude = settings.amplitude
     log_prior, means, variance = _ring_prior(amplitude, rings) if rings else _matched_prior(amplitude)
     count, components = len(frequencies), len(means)
-    cos, sin = frequencies.cos(), frequencies.sin()
-    rotation = torch.stack((cos, -sin, sin, cos), dim=-1).reshape(-1, 2, 2)
     identity = torch.eye(2, dtype=torch.float64)
     return KalmanBank(
-        A=rotation.repeat_interleave(components, dim=0),
+        A=rotations(frequencies).repeat_interleave(components, dim=0),
         Q=settings.process_noise**2 * identity,
         C=torch.tensor([[1.0, 0.0]]),
         R=torch.tensor([[settings.observation_noise**2]], dtype=torch.float64),

@@ -26,6 +26,7 @@ from tdvae.nn.drift import Drift, Stay, Turn
 from tdvae.nn.recurrent import (
     ActionSummary,
     BeliefNetwork,
+    ChronoLSTMBelief,
     DeepLSTMBelief,
     LinearRecurrenceBelief,
     LSTMBelief,
@@ -81,6 +82,8 @@ def _looking_back(config: RecurrentConfig) -> tuple[ObservationEncoder, BeliefNe
 def _belief_network(config: RecurrentConfig, inputs: int) -> BeliefNetwork:
     if config.belief_network == "lstm":
         return LSTMBelief(inputs, config.belief)
+    if config.belief_network == "chrono_lstm":
+        return ChronoLSTMBelief(inputs, config.belief, config.memory)
     if config.belief_network == "deep_lstm":
         return DeepLSTMBelief(inputs, config.belief, config.belief_layers)
     return LinearRecurrenceBelief(inputs, config.belief, config.memory, config.fastest)

@@ -21,10 +21,10 @@ class RecurrentConfig:
     encoder: tuple[int, ...] = ()  # hidden ReLU layers in front of the belief network
     decoder: tuple[int, ...] = (200, 200)  # hidden ReLU layers of the decoder
     sigma: float | None = None  # first_components: observation noise, learned if None
-    belief_network: Literal["lstm", "deep_lstm", "linear_recurrence"] = "lstm"
+    belief_network: Literal["lstm", "chrono_lstm", "deep_lstm", "linear_recurrence"] = "lstm"
     belief: int = 50  # size of one belief layer; modes of a linear recurrence
     belief_layers: int = 1  # deep_lstm: how many
-    memory: tuple[float, float] = (10.0, 150.0)  # linear_recurrence: initial time constants, in steps
+    memory: tuple[float, float] = (10.0, 150.0)  # linear_recurrence, chrono_lstm: initial time constants, in steps
     fastest: float = math.pi  # linear_recurrence: highest initial frequency, rad/step
     readout: int = 0  # size of a residual map that reads the belief code; 0 = the code itself
     readout_hidden: int = 128

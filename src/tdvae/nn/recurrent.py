@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
+from tdvae.nn.lstm_scan import lstm_scan
 from tdvae.types import Belief
 
 
@@ -55,6 +56,34 @@ class LSTMBelief(BeliefNetwork):
         with full_precision(inputs):
             codes, (_, c) = self.lstm(inputs.to(self.first.dtype), state)
         return codes, Belief(codes[:, -1], (c[0],))
+
+
+class ChronoLSTMBelief(BeliefNetwork):
+    r"""An LSTM that starts out remembering: its cells' time constants are spread over ``memory`` steps.
+
+    The forget gate's bias is log τ and the input gate's its negative (Tallec and Ollivier 2018), so that a path for the
+    gradient over τ steps exists before anything is learned. Its scan can be stacked (`tdvae.stack`).
+    """
+
+    def __init__(self, inputs: int, size: int, memory: tuple[float, float]) -> None:
+        super().__init__()
+        self.size = size
+        weight = torch.empty(size + inputs + 1, 4 * size).uniform_(-1, 1) / math.sqrt(size)
+        for gate in weight[:size].split(size, dim=1):
+            nn.init.orthogonal_(gate)
+        log_memory = torch.empty(size).uniform_(*(math.log(steps) for steps in memory))
+        weight[-1] = torch.cat([-log_memory, log_memory, torch.zeros(2 * size)])
+        self.weight = nn.Parameter(weight)  # rows: h, x and the bias; columns: gates i, f, o, g
+        self.first = nn.Parameter(torch.zeros(2, size))
+
+    def initial(self, batch: int) -> Belief:
+        h, c = self.first[:, None].expand(2, batch, self.size)
+        return Belief(h, (c,))
+
+    def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
+        with full_precision(inputs):
+            codes, last = lstm_scan(inputs.to(self.first.dtype), self.weight, belief.code, belief.carry[0])
+        return codes, Belief(codes[:, -1], (last,))
 
 
 class DeepLSTMBelief(BeliefNetwork):

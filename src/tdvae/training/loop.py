@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from tdvae.types import Pairs, Sequences, SequenceSource
 ORDER, PAIRS, NOISE, VALIDATION = range(4)  # purposes of derived seeds
 KEPT_CHECKPOINTS = 2
 VALIDATION_BATCH = 256
+
+Watch = Callable[[], dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -61,17 +64,19 @@ def fit(
     resume: bool = False,
     info: dict[str, Any] | None = None,
     progress: Progress = "bar",
+    watch: Watch | None = None,
 ) -> FitResult:
     """Train ``learner`` and leave it with its best validated weights (the last ones, without validation).
 
     ``run_dir`` becomes a run: config.json, metrics.jsonl, checkpoints/. An existing one is refused, unless ``resume``.
     ``info`` is kept in config.json, for whoever opens the run later. ``progress`` is a bar where there is a
-    terminal and else ``lines``, one at each validation; or ``none``.
+    terminal and else ``lines``, one at each validation; or ``none``. ``watch`` measures anything else about the
+    learner, as often as validation, for metrics.jsonl.
     """
     for sequences in (data, validation):
         if sequences is not None:
             jumps.check_room(sequences.lengths)
-    return _Training(learner, data, jumps, config, Path(run_dir), validation, resume, info or {}, progress).run()
+    return _Training(learner, data, jumps, config, Path(run_dir), validation, resume, info or {}, progress, watch).run()
 
 
 class _Training:
@@ -86,9 +91,10 @@ class _Training:
         resume: bool,
         info: dict[str, Any],
         progress: Progress,
+        watch: Watch | None,
     ) -> None:
         self.learner, self.data, self.jumps, self.config = learner, data, jumps, config
-        self.run_dir, self.validation, self.progress = run_dir, validation, progress
+        self.run_dir, self.validation, self.progress, self.watch = run_dir, validation, progress, watch
         self.fabric = _fabric(config)
         self.home = next(learner.parameters()).device
         self.step, self.best, self.best_step = 0, math.inf, 0
@@ -131,7 +137,7 @@ class _Training:
         terms = self.module(batch, pairs.t1, pairs.t2)
         for optimizer in self.optimizers:
             optimizer.zero_grad()
-        self.fabric.backward(sum(terms.values()))
+        self.fabric.backward(torch.stack(list(terms.values())).sum())
         norm = self.learner.clip_gradients(self.config.clip)
         self._check_finite({**terms, "gradient": norm})
         for optimizer in self.optimizers:
@@ -149,7 +155,7 @@ class _Training:
         )
         share = batch // self.fabric.world_size
         mine = slice(self.fabric.global_rank * share, (self.fabric.global_rank + 1) * share)
-        return _tensors(self.data.select(index[mine]).to(self.fabric.device)), pairs.select(mine).to(self.fabric.device)
+        return self.data.select(index[mine]).to(self.fabric.device).named(), pairs.select(mine).to(self.fabric.device)
 
     def _order(self, epoch: int) -> Tensor:
         """The order in which an epoch visits the data."""
@@ -161,10 +167,10 @@ class _Training:
 
     def _check_finite(self, values: dict[str, Tensor]) -> None:
         for name, value in values.items():
-            if not math.isfinite(value.item()):
+            if not bool(torch.isfinite(value).all()):
                 good = checkpoint.numbered(self.checkpoints, "step")
                 raise DivergenceError(
-                    f"step {self.step}: {name} is {value.item()}; last good checkpoint: "
+                    f"step {self.step}: {name} is {value.sum().item()}; last good checkpoint: "
                     f"{good[0] if good else 'none yet'}. Try a lower learning rate or a smaller clip"
                 )
 
@@ -176,7 +182,12 @@ class _Training:
             shown = {name: self._mean_over_ranks(term) for name, term in terms.items()}
             log.progress(step, shown)
             log.record(step, {**shown, "total": sum(shown.values())})
-        if self.validation is not None and (step % config.validate_every == 0 or last):
+        due = step % config.validate_every == 0 or last
+        if self.watch is not None and due:
+            self.learner.eval()
+            log.record(step, self.watch())
+            self.learner.train()
+        if self.validation is not None and due:
             value = self._validate(self.validation)
             self._check_finite({"validation": torch.tensor(value)})
             log.record(step, {"validation": value})
@@ -189,7 +200,7 @@ class _Training:
     def _mean_over_ranks(self, term: Tensor) -> float:
         mean = self.fabric.all_reduce(term, reduce_op="mean")
         assert isinstance(mean, Tensor)
-        return float(mean)
+        return float(mean.mean())
 
     @torch.no_grad()
     def _validate(self, validation: SequenceSource) -> float:
@@ -202,8 +213,8 @@ class _Training:
             pairs = self.jumps.sample(sequences.lengths, self.config.pairs, torch.default_generator).to(
                 self.fabric.device
             )
-            terms = self.module(_tensors(sequences.to(self.fabric.device)), pairs.t1, pairs.t2)
-            total += float(sum(terms.values())) * len(index)
+            terms = self.module(sequences.to(self.fabric.device).named(), pairs.t1, pairs.t2)
+            total += float(torch.stack(list(terms.values())).sum(0).mean()) * len(index)
         self.module.train()
         return total / len(validation)
 
@@ -303,8 +314,3 @@ def _fabric(config: TrainConfig) -> Fabric:
     )
     fabric.launch()
     return fabric
-
-
-def _tensors(sequences: Sequences) -> dict[str, Tensor]:
-    named = {f.name: getattr(sequences, f.name) for f in fields(sequences)}
-    return {name: tensor for name, tensor in named.items() if tensor is not None}

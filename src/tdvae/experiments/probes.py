@@ -1,0 +1,83 @@
+"""Probes: small classifiers that read a frozen belief, and by their accuracy tell what it knows.
+
+All take the codes of several runs at once, (R, N, B), and fit each run its own classifier.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tdvae.errors import InputError
+
+RIDGE = 1e-3  # keeps the logistic classifier finite where classes can be separated
+NEWTON_STEPS = 12
+MLP_HIDDEN, MLP_STEPS, MLP_BATCH, MLP_RATE = 64, 400, 512, 0.01
+
+Logits = Callable[[Tensor], Tensor]  # codes (R, M, B) → (R, M)
+
+
+def probe(kind: str, codes: Tensor, labels: Tensor, test_codes: Tensor, test_labels: Tensor) -> Tensor:
+    """Fit a classifier of the named kind to (codes, labels), and give its accuracy on the test codes, (R,)."""
+    if kind not in PROBES:
+        raise InputError(f"probe: expected one of {sorted(PROBES)}, got {kind!r}")
+    for name, given, answers in (("codes", codes, labels), ("test_codes", test_codes, test_labels)):
+        if given.ndim != 3 or answers.shape != given.shape[1:2]:
+            expected = "(R, N, B) with labels (N,)"
+            raise InputError(f"{name}: expected {expected}, got {tuple(given.shape)} with {tuple(answers.shape)}")
+    shift, scale = codes.mean(1, keepdim=True), codes.std(1, keepdim=True) + 1e-4
+    logits = PROBES[kind]((codes - shift) / scale, labels)
+    return ((logits((test_codes - shift) / scale) > 0) == test_labels).float().mean(-1)
+
+
+def _fit_logistic(codes: Tensor, labels: Tensor) -> Logits:
+    """Ridge logistic regression, by Newton's method from zero."""
+
+    def with_bias(codes: Tensor) -> Tensor:
+        return F.pad(codes.double(), (0, 1), value=1.0)
+
+    x, y = with_bias(codes), labels.double()[:, None]
+    weight = x.new_zeros(len(x), x.shape[-1], 1)
+    ridge = RIDGE * torch.eye(x.shape[-1], dtype=x.dtype)
+    for _ in range(NEWTON_STEPS):
+        p = torch.sigmoid(x @ weight)
+        gradient = x.mT @ (p - y) / x.shape[1] + RIDGE * weight
+        curvature = (x * (p * (1 - p))).mT @ x / x.shape[1] + ridge
+        weight = weight - torch.linalg.solve(curvature, gradient)
+    return lambda codes: (with_bias(codes) @ weight)[..., 0]
+
+
+@torch.enable_grad()
+def _fit_mlp(codes: Tensor, labels: Tensor) -> Logits:
+    """One hidden ReLU layer, by AdamW on batches; the same batches and first weights every time."""
+    runs, count, size = codes.shape
+    generator = torch.Generator().manual_seed(0)
+
+    def layer(inputs: int, outputs: int) -> list[nn.Parameter]:
+        weight = torch.rand(runs, inputs, outputs, generator=generator) * 2 - 1
+        return [nn.Parameter(weight / math.sqrt(inputs)), nn.Parameter(torch.zeros(runs, 1, outputs))]
+
+    weights = [*layer(size, MLP_HIDDEN), *layer(MLP_HIDDEN, 1)]
+
+    def logits(codes: Tensor) -> Tensor:
+        w, b, v, c = weights
+        return torch.baddbmm(c, F.relu(torch.baddbmm(b, codes, w)), v)[..., 0]
+
+    optimizer = torch.optim.AdamW(weights, lr=MLP_RATE, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, MLP_STEPS)
+    for _ in range(MLP_STEPS):
+        rows = torch.randint(count, (MLP_BATCH,), generator=generator)
+        target = labels[rows].to(codes.dtype).expand(runs, -1)
+        loss = F.binary_cross_entropy_with_logits(logits(codes[:, rows]), target, reduction="none")
+        optimizer.zero_grad()
+        loss.mean(1).sum().backward()
+        optimizer.step()
+        schedule.step()
+    return lambda codes: logits(codes).detach()
+
+
+PROBES: dict[str, Callable[[Tensor, Tensor], Logits]] = {"logistic": _fit_logistic, "mlp": _fit_mlp}

@@ -1,0 +1,103 @@
+r"""An LSTM over whole sequences, for one network or for a stack of networks at once.
+
+.. math::
+    i, f, o, g = [h_{t-1}, x_t, 1]\, W, \qquad
+    c_t = \sigma(f)\, c_{t-1} + \sigma(i) \tanh(g), \qquad
+    h_t = \sigma(o) \tanh(c_t)
+
+`torch.nn.LSTM` cannot be mapped over stacked weights (`torch.func.vmap`), and a loop over cells that autograd records
+is slow. Here a step of a whole stack is one batched product, and the backward pass is written out by hand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
+_tanh_backward = torch.ops.aten.tanh_backward.grad_input
+
+
+def lstm_scan(inputs: Tensor, weight: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """All h_t (N, T, H) and the last c, from inputs (N, T, D), weight (H + D + 1, 4 H) and the first h and c (N, H).
+
+    Under `torch.func.vmap` the whole stack is scanned at once.
+    """
+    codes, last, *_ = _Scan.apply(inputs.transpose(0, 1)[:, None], weight[None], h[None], c[None])
+    return codes[:, 0].transpose(0, 1), last[0]
+
+
+class _Scan(torch.autograd.Function):
+    """Time first, then the stack: inputs (T, R, N, D), weight (R, H + D + 1, 4 H), h and c (R, N, H).
+
+    Gives codes (T, R, N, H), the last c, and what the backward pass needs: [h_{t-1}, x_t, 1], all c, the gates after
+    their nonlinearities, tanh(c). Buffers are filled in place: fresh memory costs as much as the arithmetic.
+    """
+
+    @staticmethod
+    def forward(inputs: Tensor, weight: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+        (steps, runs, batch, width), size = inputs.shape, h.shape[-1]
+        doubled = weight.clone()
+        doubled[..., 3 * size :] *= 2  # tanh(a) = 2 σ(2 a) - 1: one sigmoid for all gates, and σ is the faster one
+        entering = inputs.new_empty(steps + 1, runs, batch, size + width + 1)
+        entering[:steps, ..., size : size + width] = inputs
+        entering[..., -1] = 1.0
+        entering[0, ..., :size] = h
+        cells = inputs.new_empty(steps + 1, runs, batch, size)
+        cells[0] = c
+        gates = inputs.new_empty(steps, runs, batch, 4 * size)
+        tanhs = inputs.new_empty(steps, runs, batch, size)
+        for t in range(steps):
+            cell, tanh = cells[t + 1], tanhs[t]
+            i, f, o, g = torch.bmm(entering[t], doubled, out=gates[t]).sigmoid_().split(size, -1)
+            g.mul_(2).sub_(1)
+            torch.mul(f, cells[t], out=cell).addcmul_(i, g)
+            torch.mul(cell, 2, out=tanh).sigmoid_().mul_(2).sub_(1)
+            torch.mul(o, tanh, out=entering[t + 1, ..., :size])
+        return entering[1:, ..., :size].contiguous(), cells[-1].clone(), entering, cells, gates, tanhs
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[2:])
+        ctx.save_for_backward(inputs[1], *output[2:])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        weight, entering, cells, gates, tanhs = ctx.saved_tensors
+        (steps, *_, size), d_codes = tanhs.shape, grads[0]
+        into_h = weight[:, :size].mT.contiguous()
+        into_x = weight[:, size:-1].mT.contiguous()
+        d_h, d_c = torch.zeros_like(tanhs[0]), grads[1].clone()
+        d_gates, scratch = torch.empty_like(gates[0]), torch.empty_like(d_h)
+        d_i, d_f, d_o, d_g = d_gates.split(size, -1)
+        d_weight = torch.zeros_like(weight)
+        d_inputs = d_codes.new_empty(*entering.shape[:3], into_x.shape[-1])[:steps] if ctx.needs_input_grad[0] else None
+        for t in reversed(range(steps)):
+            i, f, o, g = gates[t].split(size, -1)
+            d_h += d_codes[t]
+            _sigmoid_backward(torch.mul(d_h, tanhs[t], out=scratch), o, grad_input=d_o)
+            d_c += _tanh_backward(d_h.mul_(o), tanhs[t], grad_input=scratch)
+            _sigmoid_backward(torch.mul(d_c, g, out=scratch), i, grad_input=d_i)
+            _sigmoid_backward(torch.mul(d_c, cells[t], out=scratch), f, grad_input=d_f)
+            _tanh_backward(torch.mul(d_c, i, out=scratch), g, grad_input=d_g)
+            d_c *= f
+            torch.bmm(d_gates, into_h, out=d_h)
+            d_weight.baddbmm_(entering[t].mT, d_gates)
+            if d_inputs is not None:
+                torch.bmm(d_gates, into_x, out=d_inputs[t])
+        return d_inputs, d_weight, d_h, d_c
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *given: Tensor) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        """The mapped axis joins the stack axis, which is the second of ``inputs`` and the first of the others."""
+        stacked = []
+        for position, (tensor, dim) in enumerate(zip(given, in_dims, strict=True)):
+            mapped = tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+            axis = 1 if position == 0 else 0
+            stacked.append(mapped.movedim(0, axis).flatten(axis, axis + 1))
+        codes, last, *saved = _Scan.apply(*stacked)
+        shape = (info.batch_size, -1)
+        outputs = (codes.unflatten(1, shape), last.unflatten(0, shape), *(part.unflatten(1, shape) for part in saved))
+        return outputs, (1, 0, *(1 for _ in saved))

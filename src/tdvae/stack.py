@@ -1,0 +1,88 @@
+"""Many runs of one kind, trained together: their weights stacked, and every operation done once for all of them.
+
+Small networks spend most of a step on the overhead of its operations; a stack pays that once. The runs share nothing:
+each has its own weights, its own share of the batch, its own noise and its own gradient clipping.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from tdvae.errors import InputError
+from tdvae.models.base import Model
+from tdvae.objectives import Learner
+from tdvae.types import Pairs, Sequences, Terms
+
+
+class Stack(Learner):
+    """R learners as one. A batch of R · B sequences gives each run B of them; each term of the loss is (R,)."""
+
+    def __init__(self, learners: Sequence[Learner]) -> None:
+        if not learners:
+            raise InputError("learners: expected at least one to stack, got none")
+        if any(learner.describe() != learners[0].describe() for learner in learners):
+            raise InputError("learners: expected models of one config, got different ones")
+        super().__init__(learners[0].model, learners[0].objective)
+        self.runs = len(learners)
+        weights, buffers = torch.func.stack_module_state(list(learners))
+        self._one = (copy.deepcopy(learners[0]),)  # a tuple hides it: its weights are not the stack's
+        del self.model
+        self.weights = nn.ParameterDict({_key(name): nn.Parameter(value.detach()) for name, value in weights.items()})
+        self.buffered = nn.Module()
+        for name, value in buffers.items():
+            self.buffered.register_buffer(_key(name), value)
+
+    def forward(self, sequences: Sequences, pairs: Pairs) -> Terms:
+        if len(sequences) % self.runs:
+            raise InputError(f"batch: expected a multiple of the {self.runs} stacked runs, got {len(sequences)}")
+        last = int(pairs.t2.max())
+        kinds: list[type[Terms]] = []
+
+        def one(state: dict[str, Tensor], batch: dict[str, Tensor], t1: Tensor, t2: Tensor) -> dict[str, Tensor]:
+            terms: Terms = torch.func.functional_call(self._one[0], state, (Sequences(**batch), Pairs(t1, t2, last)))
+            kinds.append(type(terms))
+            return terms.named()
+
+        shares = {name: self._share(tensor) for name, tensor in sequences.named().items()}
+        named = torch.func.vmap(one, randomness="different")(
+            self._state(), shares, self._share(pairs.t1), self._share(pairs.t2)
+        )
+        return kinds[0](**named)
+
+    def describe(self) -> dict[str, object]:
+        return {"kind": "stack", "runs": self.runs, "of": self._one[0].describe()}
+
+    def clip_gradients(self, norm: float) -> Tensor:
+        """Each run's gradient on its own; returns the largest norm there was."""
+        gradients = [weight.grad for weight in self.weights.values() if weight.grad is not None]
+        norms = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0).sqrt()
+        scale = (norm / (norms + 1e-6)).clamp(max=1.0)
+        for gradient in gradients:
+            gradient.mul_(scale.view(-1, *[1] * (gradient.ndim - 1)))
+        return norms.max()
+
+    def models(self) -> list[Model]:
+        """The runs' models, each on its own, with a copy of its weights as they are now."""
+        state = {name: value.detach() for name, value in self._state().items()}
+        models = []
+        for run in range(self.runs):
+            learner = copy.deepcopy(self._one[0])
+            learner.load_state_dict({name: value[run] for name, value in state.items()}, strict=False)
+            models.append(learner.model.eval())
+        return models
+
+    def _share(self, tensor: Tensor) -> Tensor:
+        return tensor.unflatten(0, (self.runs, -1))
+
+    def _state(self) -> dict[str, Tensor]:
+        stacked = {**dict(self.weights.items()), **dict(self.buffered.named_buffers())}
+        return {name.replace("/", "."): value for name, value in stacked.items()}
+
+
+def _key(name: str) -> str:
+    """A parameter's name as torch lets a container hold it."""
+    return name.replace(".", "/")

@@ -1,0 +1,206 @@
+"""Stacked runs are the same runs: scan, losses, gradients, training, checkpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import tdvae
+from tdvae import InputError, Learner, Pairs, Sequences, TDVAEConfig, TrainConfig, jumps
+from tdvae.models import Model, NextStepConfig, build
+from tdvae.nn.lstm_scan import lstm_scan
+from tdvae.stack import Stack
+
+R, B, T = 3, 2, 12
+TD = TDVAEConfig(
+    likelihood="first_components",
+    belief_network="chrono_lstm",
+    belief=5,
+    hidden=8,
+    latent=2,
+    drift="turn",
+    smoothing="product",
+)
+NEXT = NextStepConfig(belief_network="chrono_lstm", belief=5, decoder=(6,))
+
+
+def stack_of(config: TDVAEConfig | NextStepConfig, runs: int = R) -> tuple[Stack, list[Learner]]:
+    objective = tdvae.tdvae_loss if isinstance(config, TDVAEConfig) else tdvae.next_step_loss
+    torch.manual_seed(1)
+    learners = [Learner(build(config), objective) for _ in range(runs)]
+    return Stack(learners), learners
+
+
+def batch(n: int = R * B) -> tuple[Sequences, Pairs]:
+    sequences = tdvae.data.from_arrays(torch.randn(n, T, 1, generator=torch.Generator().manual_seed(2)))
+    return sequences, jumps.Uniform(1, 4).sample(sequences.lengths, 3, torch.Generator().manual_seed(0))
+
+
+# The scan
+
+
+def torch_lstm(inputs: int, size: int) -> tuple[nn.LSTM, torch.Tensor]:
+    """torch's LSTM (gates i, f, g, o) and its parameters in the scan's layout."""
+    lstm = nn.LSTM(inputs, size, batch_first=True).double()
+    names = ("weight_hh_l0", "weight_ih_l0", "bias_ih_l0", "bias_hh_l0")
+    w_h, w_x, bias, other = (lstm.get_parameter(name).detach() for name in names)
+    i, f, g, o = torch.cat([w_h, w_x, (bias + other)[:, None]], dim=1).chunk(4)
+    return lstm, torch.cat([i, f, o, g]).mT.contiguous()
+
+
+def test_the_scan_is_an_lstm() -> None:
+    torch.manual_seed(0)
+    lstm, weight = torch_lstm(3, 4)
+    x, h, c = (torch.randn(*shape, dtype=torch.float64) for shape in ((2, 7, 3), (2, 4), (2, 4)))
+    expected, (_, cell) = lstm(x, (h[None], c[None]))
+    codes, last = lstm_scan(x, weight, h, c)
+    torch.testing.assert_close(codes, expected)
+    torch.testing.assert_close(last, cell[0])
+
+
+def test_the_scan_has_the_right_gradient() -> None:
+    torch.manual_seed(0)
+    given = [
+        torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 4, 2), (6, 12), (2, 3), (2, 3))
+    ]
+    assert torch.autograd.gradcheck(lstm_scan, given)
+
+
+def test_a_mapped_scan_is_each_scan() -> None:
+    torch.manual_seed(0)
+    x, weight, h, c = (torch.randn(*shape, dtype=torch.float64) for shape in ((R, 2, 5, 2), (R, 6, 12), (2, 3), (2, 3)))
+    weight.requires_grad_()
+    codes, last = torch.func.vmap(lstm_scan, in_dims=(0, 0, None, None))(x, weight, h, c)
+    (mapped,) = torch.autograd.grad(codes.square().sum() + last.sum(), weight)
+    alone = [lstm_scan(x[r], weight[r], h, c) for r in range(R)]
+    torch.testing.assert_close(codes, torch.stack([one for one, _ in alone]))
+    torch.testing.assert_close(last, torch.stack([one for _, one in alone]))
+    total = torch.stack([codes.square().sum() + last.sum() for codes, last in alone]).sum()
+    torch.testing.assert_close(mapped, torch.autograd.grad(total, weight)[0])
+
+
+# The stack
+
+
+def test_a_stacked_loss_is_each_runs_loss_and_gradient() -> None:
+    """For a loss without noise of its own: the next-step predictor's."""
+    stack, learners = stack_of(NEXT)
+    sequences, pairs = batch()
+    terms = stack(sequences, pairs)
+    terms.total.sum().backward()
+    for run, learner in enumerate(learners):
+        rows = slice(run * B, (run + 1) * B)
+        loss = learner(sequences.select(rows), pairs.select(rows)).total
+        torch.testing.assert_close(terms.total[run], loss)
+        loss.backward()
+        for name, parameter in learner.named_parameters():
+            gradient = stack.weights[name.replace(".", "/")].grad
+            assert gradient is not None
+            torch.testing.assert_close(gradient[run], parameter.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_a_stacked_td_vae_has_each_runs_loss_on_average() -> None:
+    stack, learners = stack_of(TD)
+    sequences, pairs = batch()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        drawn = torch.stack([stack(sequences, pairs).total for _ in range(400)])
+        for run, learner in enumerate(learners):
+            rows = slice(run * B, (run + 1) * B)
+            alone = torch.stack([learner(sequences.select(rows), pairs.select(rows)).total for _ in range(400)])
+            error = (drawn[:, run].var() / 400 + alone.var() / 400).sqrt()
+            assert abs(drawn[:, run].mean() - alone.mean()) < 5 * error
+    assert float(torch.corrcoef(drawn.T)[0, 1].abs()) < 0.25  # each run draws its own noise
+
+
+def test_clipping_is_each_runs_own() -> None:
+    stack, _ = stack_of(NEXT)
+    for weight in stack.weights.values():
+        weight.grad = torch.ones_like(weight)
+        weight.grad[1] *= 1e-6
+        weight.grad[2] *= 100
+    stack.clip_gradients(1.0)
+    norms = torch.stack([w.grad.flatten(1).square().sum(1) for w in stack.weights.values() if w.grad is not None])
+    norms = norms.sum(0).sqrt()
+    torch.testing.assert_close(norms[[0, 2]], torch.ones(2), rtol=1e-4, atol=0)
+    assert norms[1] < 1e-3  # a small gradient stays as it is
+
+
+def test_the_runs_come_out_as_models() -> None:
+    stack, learners = stack_of(TD)
+    sequences, _ = batch()
+    for model, learner in zip(stack.models(), learners, strict=True):
+        torch.testing.assert_close(model.filter(sequences).codes, learner.model.filter(sequences).codes)
+
+
+@pytest.mark.parametrize("config", [TD, NEXT])
+def test_a_stack_trains_as_its_runs_would(config: TDVAEConfig | NextStepConfig, tmp_path: Path) -> None:
+    stack, _ = stack_of(config)
+    before = {name: weight.detach().clone() for name, weight in stack.weights.items()}
+    sequences, _ = batch(24)
+    train = TrainConfig(steps=3, batch=R * B, pairs=3, learning_rate=0.01)
+    tdvae.fit(stack, sequences, jumps.Uniform(1, 3), train, tmp_path / "run", progress="none")
+    for name, weight in stack.weights.items():
+        moved = (weight - before[name]).flatten(1).abs().amax(1)
+        assert bool((moved > 0).all()), name
+    description = json.loads((tmp_path / "run" / "config.json").read_text())["model"]
+    assert description["kind"] == "stack"
+    assert description["runs"] == R
+    assert description["of"]["kind"] == config.kind
+
+
+def test_a_stack_resumes_bit_by_bit(tmp_path: Path) -> None:
+    sequences, _ = batch(24)
+    train = TrainConfig(steps=4, batch=R * B, pairs=3, learning_rate=0.01, checkpoint_every=2)
+    whole, _ = stack_of(TD)
+    tdvae.fit(whole, sequences, jumps.Uniform(1, 3), train, tmp_path / "whole", progress="none")
+    calls = 0
+
+    def stops() -> dict[str, float]:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+        return {"calls": float(calls)}
+
+    law, eager = jumps.Uniform(1, 3), replace(train, validate_every=1)
+    first, _ = stack_of(TD)
+    with pytest.raises(KeyboardInterrupt):
+        tdvae.fit(first, sequences, law, eager, tmp_path / "cut", progress="none", watch=stops)
+    second, _ = stack_of(TD)
+    tdvae.fit(
+        second, sequences, law, eager, tmp_path / "cut", resume=True, progress="none", watch=lambda: {"calls": 9.0}
+    )
+    for name, weight in whole.weights.items():
+        assert torch.equal(weight, second.weights[name]), name
+    lines = [json.loads(line) for line in (tmp_path / "cut" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["calls"] for line in lines if "calls" in line] == [1.0, 2.0, 9.0, 9.0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Stack([]), "learners: expected at least one"),
+        (lambda: Stack([Learner(build(TD)), Learner(build(replace(TD, belief=6)))]), "models of one config"),
+        (lambda: stack_of(NEXT)[0](*batch(R * B + 1)), "batch: expected a multiple of the 3"),
+    ],
+)
+def test_bad_input(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_a_chrono_lstm_starts_with_the_memory_it_is_told() -> None:
+    model: Model = build(replace(NEXT, belief=400, memory=(20.0, 80.0)))
+    bias = model.get_parameter("belief.network.weight")[-1].detach()
+    opening, forgetting = bias[:400], bias[400:800]
+    assert torch.equal(opening, -forgetting)
+    kept = forgetting.exp()
+    assert 20 <= float(kept.min()) < 22
+    assert 75 < float(kept.max()) <= 80
