@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tdvae import saved
 from tdvae.data import OscillatorRecord, OscillatorSettings, from_arrays, simulate
 from tdvae.exact import BankPosterior, OscillatorOracle
 from tdvae.experiments.report import Measures
@@ -124,6 +125,11 @@ def train(preset: Preset, name: str, seed: int, run_dir: Path, resume: bool, pro
     learner = Learner(build(preset.model))
     config = replace(preset.train, seed=seed)
     return fit(learner, data, preset.jumps, config, run_dir, validation, resume, info, progress)
+
+
+def measure(preset: Preset, seed: int, run_dir: Path) -> Measures:
+    """Every measure of a finished training."""
+    return evaluate(saved.load(run_dir), preset.settings, preset.test_sequences, seed)
 
 
 def held_out(settings: OscillatorSettings, n: int, seed: int) -> Sequences:
