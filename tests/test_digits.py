@@ -1,0 +1,56 @@
+"""The judges of decoded frames, on frames whose answer is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from tdvae.data.moving_mnist import MovingDigits, draw_sequences, synthetic_digits
+from tdvae.experiments.digits import Classifier, classifier, displacement, register
+
+SETTINGS = MovingDigits(length=6)
+
+
+def test_registration_finds_every_shift_of_real_frames() -> None:
+    moving = draw_sequences(SETTINGS, synthetic_digits(50, 0), 80, 1)
+    rows = torch.arange(80)
+    frames = moving.select(rows).x.transpose(0, 1)  # (T, N, 28, 28)
+    shifts = register(frames, moving.still(rows))
+    assert torch.equal(shifts, moving.shift(rows).T)
+    assert torch.equal(displacement(shifts), moving.direction.expand(5, 80))
+
+
+def test_registration_bears_noise_and_blur() -> None:
+    torch.manual_seed(0)
+    moving = draw_sequences(SETTINGS, synthetic_digits(50, 0), 80, 1)
+    rows = torch.arange(80)
+    frames = moving.select(rows).x.transpose(0, 1)
+    found = register(0.6 * frames + 0.2 * torch.rand_like(frames), moving.still(rows))
+    assert (found == moving.shift(rows).T).float().mean() > 0.99
+
+
+def test_displacements_take_the_short_way_round() -> None:
+    shifts = torch.tensor([[0, 27, 3, 0], [27, 1, 0, 14]])
+    assert displacement(shifts).tolist() == [[-1, 2, -3, 14]]
+
+
+def test_the_classifier_wraps_around() -> None:
+    """A shift by a multiple of both strides shifts its features, whatever side the digit comes in on."""
+    torch.manual_seed(0)
+    network, frames = Classifier().eval(), torch.rand(3, 28, 28)
+    features = network.first(torch.nn.functional.pad(frames[:, None], (2, 2, 0, 0), mode="circular"))
+    moved = torch.nn.functional.pad(frames.roll(2, -1)[:, None], (2, 2, 0, 0), mode="circular")
+    torch.testing.assert_close(network.first(moved), features.roll(1, -1))
+
+
+def test_a_classifier_is_trained_once_and_kept(tmp_path: Path) -> None:
+    digits = synthetic_digits(500, 0)
+    network = classifier(tmp_path / "judge", SETTINGS, digits, steps=60, seed=0)
+    fresh = draw_sequences(SETTINGS, synthetic_digits(200, 9), 200, 4)
+    rows = torch.arange(200)
+    right = network.says(fresh.select(rows).x) == fresh.labels[:, None]
+    assert right.float().mean() > 0.9
+    again = classifier(tmp_path / "judge", SETTINGS, digits, steps=60, seed=5)
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name])
