@@ -27,7 +27,7 @@ def _unused_folder(stem: str) -> Path:
 class Run:
     """Train, evaluate and draw one of the paper's experiments: prints a table, writes results and a figure."""
 
-    experiment: tyro.conf.Positional[Literal["oscillator", "oscillator-ablations"]]
+    experiment: tyro.conf.Positional[Literal["oscillator", "oscillator-ablations", "switching", "moving-mnist"]]
     """Which experiment. oscillator-ablations trains its recipe again and again, with one thing changed."""
     preset: Literal["smoke", "demo", "cpu", "paper"] = "cpu"
     """smoke: seconds. demo: minutes. cpu: what our published results use. paper: the paper's own form and sizes."""
@@ -41,15 +41,16 @@ class Run:
     """Go on with an interrupted run; needs --run-dir."""
 
     def main(self) -> None:
-        from tdvae.experiments.run import run_ablations, run_oscillator
+        from tdvae.experiments import run
 
         if self.resume and self.run_dir is None:
             raise InputError("--resume: say which run, with --run-dir")
-        if self.experiment == "oscillator-ablations":
-            run_ablations(self.seed, self.run_dir or _unused_folder(self.experiment), self.out, self.resume)
+        ablations = self.experiment == "oscillator-ablations"  # have one length, the demo's
+        folder = self.run_dir or _unused_folder(self.experiment if ablations else f"{self.experiment}-{self.preset}")
+        if ablations:
+            run.run_ablations(self.seed, folder, self.out, self.resume)
         else:
-            run_dir = self.run_dir or _unused_folder(f"{self.experiment}-{self.preset}")
-            run_oscillator(self.preset, self.seed, run_dir, self.out, self.resume)
+            run.RUNNERS[self.experiment](self.preset, self.seed, folder, self.out, self.resume)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ is clipped at the end of the sequence.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
@@ -17,10 +17,12 @@ from tdvae.errors import InputError
 from tdvae.types import Pairs
 
 
-def _refuse_subsequences(*laws: Jumps) -> None:
-    """A law of subsequences is the outermost: `Subsequences(n, Widening(…))`, not the other way round."""
-    if any(isinstance(law, Subsequences) for law in laws):
-        raise InputError("jumps: put Subsequences outside of other laws, as in Subsequences(n, Widening(...))")
+def _refuse_outermost(*laws: Jumps) -> None:
+    """A law that says where jumps begin is the outermost: `Subsequences(n, Widening(…))`, not the other way round."""
+    for law in laws:
+        if isinstance(law, Subsequences | Bridging):
+            name = type(law).__name__
+            raise InputError(f"jumps: put {name} outside of other laws, as in {name}(..., Widening(...))")
 
 
 def _uniform_integers(high: Tensor, generator: Generator) -> Tensor:
@@ -97,7 +99,7 @@ class Mixture(Jumps):
     weights: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        _refuse_subsequences(*self.parts)
+        _refuse_outermost(*self.parts)
         if len(self.parts) != len(self.weights) or not self.parts:
             raise InputError(f"weights: expected one for each of the {len(self.parts)} parts, got {len(self.weights)}")
         if min(self.weights) < 0 or abs(sum(self.weights) - 1) > 1e-9:
@@ -132,7 +134,7 @@ class Widening(Jumps):
     until: float = 0.5
 
     def __post_init__(self) -> None:
-        _refuse_subsequences(self.final)
+        _refuse_outermost(self.final)
         if self.start < 1 or not 0 < self.until <= 1:
             raise InputError(
                 f"curriculum: expected start >= 1 and 0 < until <= 1, got start={self.start}, until={self.until}"
@@ -165,7 +167,7 @@ class InTurn(Jumps):
     switch: float
 
     def __post_init__(self) -> None:
-        _refuse_subsequences(self.first, self.then)
+        _refuse_outermost(self.first, self.then)
         if not 0 < self.switch < 1:
             raise InputError(f"switch: expected between 0 and 1, got {self.switch}")
 
@@ -193,7 +195,7 @@ class Subsequences(Jumps):
     steps: Jumps
 
     def __post_init__(self) -> None:
-        _refuse_subsequences(self.steps)
+        _refuse_outermost(self.steps)
         if self.points < 2:
             raise InputError(f"points: a subsequence needs at least 2, got {self.points}")
 
@@ -212,3 +214,44 @@ class Subsequences(Jumps):
         ends = self.draw((len(lengths), k), generator, progress).cumsum(-1)
         start = _uniform_integers(lengths.cpu()[:, None] - ends[..., -1], generator)[..., None]
         return Pairs(torch.cat([start, start + ends[..., :-1]], dim=-1), start + ends)
+
+
+@dataclass(frozen=True)
+class Bridging(Jumps):
+    """A ``share`` of the pairs leads from anywhere in the middle of a sequence into its end; others follow ``steps``.
+
+    The middle begins after ``opening`` steps and ends ``ending`` steps before the last. What the opening says about the
+    ending is then asked of every belief between them, however far apart they are.
+    """
+
+    share: float
+    opening: int
+    ending: int
+    steps: Jumps
+
+    def __post_init__(self) -> None:
+        _refuse_outermost(self.steps)
+        if not 0 <= self.share <= 1:
+            raise InputError(f"share: expected between 0 and 1, got {self.share}")
+        if self.opening < 0 or self.ending < 1:
+            raise InputError(
+                f"bridges: expected opening >= 0 and ending >= 1, got opening={self.opening}, ending={self.ending}"
+            )
+
+    @property
+    def longest(self) -> int:
+        return max(self.steps.longest, self.opening + self.ending)
+
+    def draw(self, shape: tuple[int, ...], generator: Generator, progress: float = 1.0) -> Tensor:
+        return self.steps.draw(shape, generator, progress)
+
+    def limited(self, limit: int) -> Bridging:
+        return replace(self, steps=self.steps.limited(limit))
+
+    def sample(self, lengths: Tensor, k: int, generator: Generator, progress: float = 1.0) -> Pairs:
+        pairs = super().sample(lengths, k, generator, progress)
+        before = lengths.cpu()[:, None].expand(-1, k) - self.ending  # the middle's last time
+        t1 = self.opening + _uniform_integers(before - self.opening, generator)
+        t2 = before + 1 + _uniform_integers(torch.full_like(before, self.ending - 1), generator)
+        bridge = torch.rand(t1.shape, generator=generator) < self.share
+        return Pairs(torch.where(bridge, t1, pairs.t1), torch.where(bridge, t2, pairs.t2))

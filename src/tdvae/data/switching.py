@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tdvae.data.oscillator import OscillatorSettings, oscillate, uniform
 from tdvae.errors import InputError
+from tdvae.types import Sequences
 
 FIRST, SECOND, LAST = 10, 10, 20  # lengths of the intervals of f_1, f_2 and of the final frequency
 OPENING = FIRST + SECOND  # all that tells which of the two was larger
@@ -75,3 +76,43 @@ def simulate_switching(settings: SwitchingSettings, n: int, seed: int) -> Switch
     lengths = torch.tensor([FIRST - 1, SECOND, settings.interval, LAST])
     _, x = oscillate(settings, frequencies.repeat_interleave(lengths, dim=1), amplitude, phase, generator)
     return SwitchingRecord(x.float(), frequencies.float())
+
+
+@dataclass(frozen=True, eq=False)
+class SwitchingStages:
+    """A curriculum as a ``SequenceSource``: stage after stage of sequences, each of which is only ever seen once.
+
+    They are simulated when they are asked for, in blocks that depend on the seed and their number alone. Read in
+    order, the separating interval follows the stages.
+    """
+
+    stages: tuple[SwitchingSettings, ...]
+    blocks: tuple[int, ...]  # how many of each stage
+    block: int  # sequences in a block
+    seed: int
+
+    def __post_init__(self) -> None:
+        if len(self.stages) != len(self.blocks) or not self.stages:
+            raise InputError(f"blocks: expected a number for each of the {len(self.stages)} stages, got {self.blocks}")
+        if min(self.blocks) < 1 or self.block < 1:
+            raise InputError(f"blocks: expected at least 1 of at least 1 sequence, got {self.blocks} of {self.block}")
+
+    def __len__(self) -> int:
+        return self.block * sum(self.blocks)
+
+    @property
+    def lengths(self) -> Tensor:
+        counts = torch.tensor(self.blocks) * self.block
+        return torch.tensor([stage.length for stage in self.stages]).repeat_interleave(counts)
+
+    def select(self, index: Tensor) -> Sequences:
+        """The sequences at ``index``, padded to the longest of them."""
+        stage_of = torch.arange(len(self.stages)).repeat_interleave(torch.tensor(self.blocks))
+        lengths = self.lengths[index]
+        x = torch.zeros(len(index), int(lengths.max()), 1)
+        for number in (index // self.block).unique().tolist():
+            rows = index // self.block == number
+            settings = self.stages[int(stage_of[number])]
+            drawn = simulate_switching(settings, self.block, self.seed + number).x
+            x[rows, : settings.length] = drawn[index[rows] % self.block]
+        return Sequences(x, lengths)

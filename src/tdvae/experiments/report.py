@@ -64,6 +64,18 @@ def show_table(title: str, measures: Measures, names: dict[str, str], columns: s
     Console().print(table)
 
 
+def show_flat(title: str, measures: Measures, names: dict[str, str]) -> None:
+    """A table with one number a row; a measure that nests has a row for each of its entries."""
+    table = Table("", "", title=title, title_justify="left")
+    for name, label in names.items():
+        entry = measures.get(name, {})
+        if "mean" in entry:
+            table.add_row(label, _cell(entry))
+        for key, nested in entry.items() if "mean" not in entry else ():
+            table.add_row(f"{label}, {key}", _cell(nested))
+    Console().print(table)
+
+
 def _cell(entry: dict[str, Any] | None) -> str:
     if entry is None:
         return ""

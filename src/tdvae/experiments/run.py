@@ -5,19 +5,27 @@ from __future__ import annotations
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tdvae import saved
 from tdvae.errors import InputError
-from tdvae.experiments import oscillator, oscillator_ablations, oscillator_figure
+from tdvae.experiments import (
+    moving_mnist,
+    moving_mnist_figure,
+    oscillator,
+    oscillator_ablations,
+    oscillator_figure,
+)
 from tdvae.experiments.jobs import Job, check_folders, do_all
-from tdvae.experiments.report import results, show_table, write_results
+from tdvae.experiments.report import results, show_flat, show_table, write_results
 from tdvae.training.log import Progress
+
+P = TypeVar("P")
 
 
 def run_oscillator(name: str, seed: int | None, run_dir: Path, out: Path | None, resume: bool) -> None:
     """Train a preset's seeds, each in a folder of ``run_dir``; write results and figure there and into ``out``."""
-    preset = oscillator.PRESETS[name]
+    preset = _preset(oscillator.PRESETS, name)
     seeds = _seeds(preset.seeds, seed)
     check_folders(run_dir, out, resume)
     begin = time.monotonic()
@@ -67,6 +75,46 @@ def run_ablations(seed: int | None, run_dir: Path, out: Path | None, resume: boo
     content["train_seconds"] = {name: done.train_seconds for name, done in finished.items()}
     show_table("oscillator: one change at a time", content["measures"], oscillator_ablations.TABLE, columns="")
     _write("oscillator_ablations", content, run_dir, out)
+
+
+def run_moving_mnist(name: str, seed: int | None, run_dir: Path, out: Path | None, resume: bool) -> None:
+    """Train a preset's seeds with δt withheld and with δt given; write results, figure and film."""
+    preset = _preset(moving_mnist.PRESETS, name)
+    seeds = _seeds(preset.seeds, seed)
+    check_folders(run_dir, out, resume)
+    begin = time.monotonic()
+    judge = run_dir / "classifier"
+    moving_mnist.judge_of(preset, judge)  # once, before the runs that share it
+    variants = [(s, given_dt) for given_dt in (False, True) for s in seeds]
+    jobs = [
+        Job(
+            run_dir / (f"seed-{s}-dt" if given_dt else f"seed-{s}"),
+            partial(moving_mnist.train, preset, name, s, given_dt),
+            partial(moving_mnist.measure, preset, s, given_dt, judge),
+            resume,
+            "lines",
+        )
+        for s, given_dt in variants
+    ]
+    finished = do_all(jobs)
+    measures = [moving_mnist.both(finished[i].measures, finished[len(seeds) + i].measures) for i in range(len(seeds))]
+    content = results(moving_mnist.NAME, name, seeds, time.monotonic() - begin, measures, moving_mnist.PAPER)
+    content["train_seconds"] = {job.run_dir.name: done.train_seconds for job, done in zip(jobs, finished, strict=True)}
+    show_flat(f"moving MNIST, preset {name}, {len(seeds)} seed(s)", content["measures"], moving_mnist.TABLE)
+    model, test = saved.load(jobs[0].run_dir), moving_mnist.held_out(preset, seeds[0])
+    for folder in _write(moving_mnist.NAME, content, run_dir, out):
+        moving_mnist_figure.draw(model, test, content["measures"], seeds[0], folder / "moving_mnist.png")
+        moving_mnist_figure.animate(model, test, seeds[0], folder / "moving_mnist.gif")
+        print(f"wrote {folder / 'moving_mnist.png'} and {folder / 'moving_mnist.gif'}")
+
+
+RUNNERS = {"oscillator": run_oscillator, "moving-mnist": run_moving_mnist}
+
+
+def _preset(presets: dict[str, P], name: str) -> P:
+    if name not in presets:
+        raise InputError(f"preset: this experiment has {', '.join(presets)}; got {name}")
+    return presets[name]
 
 
 def _seeds(of_preset: tuple[int, ...], chosen: int | None) -> list[int]:

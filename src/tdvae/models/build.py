@@ -62,10 +62,10 @@ def _tdvae(config: TDVAEConfig) -> TDVAE:
         drift = Stay() if config.drift == "stay" else Turn(config.latent, config.layers)
     dt = JumpEmbedding(config.dt, config.octaves)
     summary = ActionSummary(config.actions, config.hidden) if config.actions else None
-    p_B = BeliefLadder(code, sizes, make_map)
+    p_B = BeliefLadder(code, sizes, make_map, config.log_sigma)
     prior = p_B if config.smoothing == "product" else None
-    q_S = SmoothingLadder(code, sizes, make_map, dt, config.smoothing_sees_b2, drift, prior)
-    p_T = TransitionLadder(sizes, make_map, dt, drift, summary)
+    q_S = SmoothingLadder(code, sizes, make_map, dt, config.smoothing_sees_b2, drift, prior, config.log_sigma)
+    p_T = TransitionLadder(sizes, make_map, dt, drift, summary, config.log_sigma)
     return TDVAE(config, encoder, belief, read, p_B, q_S, p_T, _decoder(config, sum(sizes)))
 
 
@@ -81,7 +81,7 @@ def _looking_back(config: RecurrentConfig) -> tuple[ObservationEncoder, BeliefNe
 
 def _belief_network(config: RecurrentConfig, inputs: int) -> BeliefNetwork:
     if config.belief_network == "lstm":
-        return LSTMBelief(inputs, config.belief)
+        return LSTMBelief(inputs, config.belief, config.shows_input)
     if config.belief_network == "chrono_lstm":
         return ChronoLSTMBelief(inputs, config.belief, config.memory)
     if config.belief_network == "deep_lstm":

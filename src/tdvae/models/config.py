@@ -24,6 +24,7 @@ class RecurrentConfig:
     belief_network: Literal["lstm", "chrono_lstm", "deep_lstm", "linear_recurrence"] = "lstm"
     belief: int = 50  # size of one belief layer; modes of a linear recurrence
     belief_layers: int = 1  # deep_lstm: how many
+    shows_input: bool = False  # lstm: the code holds the encoded observation beside the network's state
     memory: tuple[float, float] = (10.0, 150.0)  # linear_recurrence, chrono_lstm: initial time constants, in steps
     fastest: float = math.pi  # linear_recurrence: highest initial frequency, rad/step
     readout: int = 0  # size of a residual map that reads the belief code; 0 = the code itself
@@ -44,6 +45,8 @@ class RecurrentConfig:
             for size in getattr(self, name):
                 _check_at_least(1, name, size)
         _check_at_least(1, "event_shape's dimensions", len(self.event_shape))
+        if self.shows_input and self.belief_network != "lstm":
+            raise InputError(f"shows_input: only an lstm has this option, got {self.belief_network}")
         for name, value in (("sigma", self.sigma), ("memory", min(self.memory)), ("fastest", self.fastest)):
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise InputError(f"{name}: expected positive numbers, got {getattr(self, name)}")
@@ -68,6 +71,7 @@ class TDVAEConfig(RecurrentConfig):
     drift: Literal["none", "stay", "turn"] = "none"  # what p_T's mean is measured from
     smoothing: Literal["free", "product"] = "free"  # q_S: a D map, or p_B(z_t1) times a message from t2
     smoothing_sees_b2: bool = True
+    log_sigma: float = 0.0  # where log σ of every layer starts: a sharp state says something from the first step
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -25,10 +25,10 @@ MESSAGE_WIDTH = 1.0  # added to log σ of the smoothing message: it starts by sa
 class BeliefLadder(Ladder):
     """p_B(z | b): z^L from D(b), then z^l from D(b, z^{l+1}, …)."""
 
-    def __init__(self, code: int, sizes: Sequence[int], make_map: MapFactory) -> None:
+    def __init__(self, code: int, sizes: Sequence[int], make_map: MapFactory, log_sigma: float) -> None:
         super().__init__()
         self.depth = len(sizes)
-        self.heads = DenseHeads(code, sizes, make_map)
+        self.heads = DenseHeads(code, sizes, make_map, log_sigma)
 
     def context(self, b: Tensor) -> Tensor:
         return b
@@ -53,12 +53,13 @@ class TransitionLadder(Ladder):
         dt: JumpEmbedding,
         drift: Drift | None,
         summary: ActionSummary | None,
+        log_sigma: float,
     ) -> None:
         super().__init__()
         self.depth = len(sizes)
         self.dt, self.drift, self.summary = dt, drift, summary
         context = sum(sizes) * (2 if drift else 1) + dt.size + (summary.size if summary else 0)
-        self.heads = DenseHeads(context, sizes, make_map, gain=CHANGE_GAIN if drift else 1.0)
+        self.heads = DenseHeads(context, sizes, make_map, log_sigma, gain=CHANGE_GAIN if drift else 1.0)
 
     def context(self, z1: Latent, dt: Tensor, actions: Tensor | None = None) -> _Moved:
         features = [z1.flat, self.dt(dt)]
@@ -97,6 +98,7 @@ class SmoothingLadder(Ladder):
         sees_b2: bool,
         drift: Drift | None,
         prior: BeliefLadder | None,
+        log_sigma: float,
     ) -> None:
         super().__init__()
         self.depth = len(sizes)
@@ -105,7 +107,7 @@ class SmoothingLadder(Ladder):
         self._back: Callable[..., Latent] | None = drift.back if drift else None
         self._prior: Callable[..., DiagonalNormal] | None = prior.layer if prior else None
         context = code * (2 if sees_b2 else 1) + sum(sizes) * (2 if drift else 1) + dt.size
-        self.heads = DenseHeads(context, sizes, make_map, gain=CHANGE_GAIN if drift else 1.0)
+        self.heads = DenseHeads(context, sizes, make_map, log_sigma, gain=CHANGE_GAIN if drift else 1.0)
 
     def context(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor) -> _Smoothed:
         features = [b1, *([b2] if self.sees_b2 else []), z2.flat, self.dt(dt)]

@@ -77,10 +77,16 @@ class Ladder(nn.Module, ABC):
 
 
 class DenseHeads(nn.Module):
-    """One D map per layer: N(D(context, z^{l+1}, …, z^L)), its mean measured from ``around`` if that is given."""
+    """One D map per layer: N(D(context, z^{l+1}, …, z^L)), its mean measured from ``around`` if that is given.
 
-    def __init__(self, context: int, sizes: Sequence[int], make_map: MapFactory, gain: float = 1.0) -> None:
+    ``log_sigma`` is where the log σ of all layers start from.
+    """
+
+    def __init__(
+        self, context: int, sizes: Sequence[int], make_map: MapFactory, log_sigma: float, gain: float = 1.0
+    ) -> None:
         super().__init__()
+        self.log_sigma = log_sigma
         self.maps = nn.ModuleList(
             make_map(context + sum(sizes[index + 1 :]), 2 * size, gain=gain) for index, size in enumerate(sizes)
         )
@@ -93,7 +99,7 @@ class DenseHeads(nn.Module):
         mean, log_sigma = output.to(next(self.parameters()).dtype).chunk(2, dim=-1)
         if around is not None:
             mean = around.layers[index] + mean
-        log_sigma = LOG_SIGMA_MAX - F.softplus(LOG_SIGMA_MAX - log_sigma)
+        log_sigma = LOG_SIGMA_MAX - F.softplus(LOG_SIGMA_MAX - self.log_sigma - log_sigma)
         return DiagonalNormal(mean, LOG_SIGMA_MIN + F.softplus(log_sigma - LOG_SIGMA_MIN))
 
 

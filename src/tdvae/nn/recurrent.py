@@ -38,24 +38,30 @@ def full_precision(like: Tensor) -> torch.autocast:
 
 
 class LSTMBelief(BeliefNetwork):
-    """b_t, c_t = LSTM(x_t, b_{t-1}, c_{t-1}) (App. D)."""
+    """h_t, c_t = LSTM(x_t, h_{t-1}, c_{t-1}), and b_t = h_t (App. D).
 
-    def __init__(self, inputs: int, size: int) -> None:
+    With ``shows_input``, b_t = [h_t, x_t]: what is seen right now need not pass through memory first.
+    """
+
+    def __init__(self, inputs: int, size: int, shows_input: bool = False) -> None:
         super().__init__()
-        self.size = size
+        self.shown = inputs if shows_input else 0
+        self.size = size + self.shown
         self.lstm = nn.LSTM(inputs, size, batch_first=True)
         _remember_by_default(self.lstm, "bias_ih_l0", size)
         self.first = nn.Parameter(torch.zeros(2, size))
 
     def initial(self, batch: int) -> Belief:
-        h, c = self.first[:, None].expand(2, batch, self.size)
-        return Belief(h, (c,))
+        h, c = self.first[:, None].expand(2, batch, -1)
+        return Belief(torch.cat([h, h.new_zeros(batch, self.shown)], dim=-1), (h, c))
 
     def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
-        state = (belief.code[None].contiguous(), belief.carry[0][None].contiguous())
+        h, c = (part[None].contiguous() for part in belief.carry)
         with full_precision(inputs):
-            codes, (_, c) = self.lstm(inputs.to(self.first.dtype), state)
-        return codes, Belief(codes[:, -1], (c[0],))
+            codes, (h, c) = self.lstm(inputs.to(self.first.dtype), (h, c))
+        if self.shown:
+            codes = torch.cat([codes, inputs.to(codes.dtype)], dim=-1)
+        return codes, Belief(codes[:, -1], (h[0], c[0]))
 
 
 class ChronoLSTMBelief(BeliefNetwork):

@@ -13,6 +13,8 @@ from torch import nn
 from tdvae.errors import InputError
 from tdvae.training.muon import Muon
 
+FEW = 8  # rows or columns: a thinner matrix has too few directions to orthogonalise
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -21,7 +23,8 @@ class TrainConfig:
     steps: int = 20_000
     batch: int = 32  # sequences per step, over all processes
     pairs: int = 32  # pairs (t1, t2) per sequence, all on one encoding
-    optimizer: Literal["adam", "muon"] = "adam"  # muon: Muon for inner matrices, Adam for the rest
+    shuffle: bool = True  # visit the data in a random order; without, in their own: a curriculum's
+    optimizer: Literal["adam", "muon", "muon_all"] = "adam"  # Muon for square matrices (or all), Adam for the rest
     learning_rate: float = 5e-4
     muon_learning_rate: float = 0.01
     schedule: Literal["constant", "cosine"] = "constant"  # cosine: decays to 0 at the last step
@@ -65,9 +68,13 @@ def rate_factor(config: TrainConfig, step: int) -> float:
 
 
 def make_optimizers(config: TrainConfig, module: nn.Module) -> list[torch.optim.Optimizer]:
-    """Adam, or Adam with Muon for the square matrices inside the maps."""
+    """Adam alone, or beside a Muon for matrices: the square ones inside the maps, or all that are wider than a few."""
     parameters = [p for p in module.parameters() if p.requires_grad]
-    inner = [p for p in parameters if config.optimizer == "muon" and p.ndim == 2 and p.shape[0] == p.shape[1]]
+    inner: list[nn.Parameter] = []
+    if config.optimizer == "muon":
+        inner = [p for p in parameters if p.ndim == 2 and p.shape[0] == p.shape[1]]
+    elif config.optimizer == "muon_all":
+        inner = [p for p in parameters if p.ndim == 2 and min(p.shape) > FEW]
     chosen = {id(p) for p in inner}
     rest = [p for p in parameters if id(p) not in chosen]
     optimizers: list[torch.optim.Optimizer] = [torch.optim.Adam(rest, lr=config.learning_rate)]

@@ -162,7 +162,10 @@ class _Training:
         if getattr(self, "_epoch", None) != epoch:
             self._epoch = epoch
             generator = Generator().manual_seed(derive_seed(self.config.seed, ORDER, epoch))
-            self._permutation = torch.randperm(len(self.data), generator=generator)
+            shuffled = self.config.shuffle
+            self._permutation = (
+                torch.randperm(len(self.data), generator=generator) if shuffled else torch.arange(len(self.data))
+            )
         return self._permutation
 
     def _check_finite(self, values: dict[str, Tensor]) -> None:

@@ -6,6 +6,7 @@ took thirty times as long as this version, which stacks matrices of one shape an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, overload
 
@@ -15,6 +16,8 @@ from torch import Tensor
 
 def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
     """Approximately U Vᵀ of each (..., m, n) matrix, by the quintic Newton-Schulz iteration of Jordan et al. (2024)."""
+    if matrices.shape[-2] > matrices.shape[-1]:  # the smaller Gram matrix
+        return orthogonalise(matrices.mT, iterations).mT
     x = matrices / (matrices.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(iterations):
         gram = x @ x.mT
@@ -23,7 +26,7 @@ def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """For square matrices only; give the other parameters to Adam."""
+    """For matrices; give the other parameters to Adam. A tall one moves further, as its rows share what they move."""
 
     def __init__(self, params: Iterable[Tensor], lr: float, momentum: float = 0.95) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum})
@@ -52,5 +55,7 @@ class Muon(torch.optim.Optimizer):
             momentum = self.state[p].setdefault("momentum", torch.zeros_like(p))
             momentum.lerp_(p.grad, 1 - group["momentum"])
             directions.append(p.grad.lerp(momentum, group["momentum"]))  # Nesterov
+        rows, columns = alike[0].shape
+        rate = group["lr"] * math.sqrt(max(1.0, rows / columns))
         for p, update in zip(alike, orthogonalise(torch.stack(directions)), strict=True):
-            p.add_(update, alpha=-group["lr"])
+            p.add_(update, alpha=-rate)
