@@ -134,7 +134,8 @@ def test_clipping_is_each_runs_own() -> None:
 
 def test_the_runs_come_out_as_models() -> None:
     stack, learners = stack_of(TD)
-    sequences, _ = batch()
+    sequences, pairs = batch()
+    stack(sequences, pairs)  # must leave nothing of the mapped weights behind
     for model, learner in zip(stack.models(), learners, strict=True):
         torch.testing.assert_close(model.filter(sequences).codes, learner.model.filter(sequences).codes)
 

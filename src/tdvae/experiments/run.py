@@ -15,6 +15,8 @@ from tdvae.experiments import (
     oscillator,
     oscillator_ablations,
     oscillator_figure,
+    switching,
+    switching_figure,
 )
 from tdvae.experiments.jobs import Job, check_folders, do_all
 from tdvae.experiments.report import results, show_flat, show_table, write_results
@@ -108,7 +110,36 @@ def run_moving_mnist(name: str, seed: int | None, run_dir: Path, out: Path | Non
         print(f"wrote {folder / 'moving_mnist.png'} and {folder / 'moving_mnist.gif'}")
 
 
-RUNNERS = {"oscillator": run_oscillator, "moving-mnist": run_moving_mnist}
+def run_switching(name: str, seed: int | None, run_dir: Path, out: Path | None, resume: bool) -> None:
+    """Train the grid, a stack of runs for each cell and method; write accuracies beside the exact limit, and figure."""
+    preset = _preset(switching.PRESETS, name)
+    (seed,) = _seeds((0,), seed)
+    check_folders(run_dir, out, resume)
+    begin = time.monotonic()
+    wanted = [(cell, method) for cell in switching.cells(preset) for method in switching.METHODS]
+    jobs = [
+        Job(
+            run_dir / f"{cell},{method}",
+            partial(switching.train, preset, cell, method, seed),
+            partial(switching.measure, preset, cell, method, seed),
+            resume,
+            "lines",
+        )
+        for cell, method in wanted
+    ]
+    finished = dict(zip(wanted, do_all(jobs), strict=True))
+    by_run = switching.gather({key: done.measures for key, done in finished.items()}, preset)
+    content = results(switching.NAME, name, [seed], time.monotonic() - begin, by_run, switching.PAPER)
+    content["measures"]["accuracy_bayes"] = switching.limit(preset, seed)
+    content["train_seconds"] = {f"{cell},{method}": done.train_seconds for (cell, method), done in finished.items()}
+    show_table(f"switching, preset {name}, {preset.runs} runs a cell", content["measures"], switching.TABLE, columns="")
+    curves = {key: switching.learning_curve(job.run_dir) for key, job in zip(wanted, jobs, strict=True)}
+    for folder in _write(switching.NAME, content, run_dir, out):
+        switching_figure.draw(preset, content["measures"], curves, folder / "switching.png")
+        print(f"wrote {folder / 'switching.png'}")
+
+
+RUNNERS = {"switching": run_switching, "oscillator": run_oscillator, "moving-mnist": run_moving_mnist}
 
 
 def _preset(presets: dict[str, P], name: str) -> P:

@@ -60,12 +60,12 @@ def _tdvae(config: TDVAEConfig) -> TDVAE:
     drift: Drift | None = None
     if config.drift != "none":
         drift = Stay() if config.drift == "stay" else Turn(config.latent, config.layers)
-    dt = JumpEmbedding(config.dt, config.octaves)
+    dt, also_dt = (JumpEmbedding(config.dt, config.octaves) for _ in range(2))  # a stack's modules must not be shared
     summary = ActionSummary(config.actions, config.hidden) if config.actions else None
     p_B = BeliefLadder(code, sizes, make_map, config.log_sigma)
     prior = p_B if config.smoothing == "product" else None
     q_S = SmoothingLadder(code, sizes, make_map, dt, config.smoothing_sees_b2, drift, prior, config.log_sigma)
-    p_T = TransitionLadder(sizes, make_map, dt, drift, summary, config.log_sigma)
+    p_T = TransitionLadder(sizes, make_map, also_dt, drift, summary, config.log_sigma)
     return TDVAE(config, encoder, belief, read, p_B, q_S, p_T, _decoder(config, sum(sizes)))
 
 
