@@ -13,7 +13,7 @@ from torch import Tensor
 
 import tdvae
 from tdvae import Learner, Sequences, TDVAEConfig, TrainConfig, jumps
-from tdvae.distributions import DiagonalNormal
+from tdvae.distributions import DiagonalNormal, NormalMixture
 from tdvae.models import TDVAE, Model, NextStep, NextStepConfig, build, for_data
 from tdvae.models.config import RecurrentConfig
 from tdvae.models.decoders import GaussianDecoder
@@ -42,6 +42,7 @@ CONFIGS = {
     "deep_belief": TDVAEConfig(belief_network="deep_lstm", belief=7, belief_layers=3),
     "turning": TURNING,
     "bits": TDVAEConfig(event_shape=(4, 3), likelihood="bernoulli", encoder=(9, 8), decoder=(10,), dt="none"),
+    "mixture": TDVAEConfig(layers=3, latent=2, hidden=8, components=4, drift="turn", dt="none"),
     "sharp": TDVAEConfig(encoder=(6,), belief=5, shows_input=True, log_sigma=-2.0, latent=3),
     "chrono": TDVAEConfig(belief_network="chrono_lstm", belief=6, latent=3, hidden=8, drift="turn"),
     "classes": TDVAEConfig(event_shape=(5,), likelihood="categorical", classes=4, maps="residual", hidden=10),
@@ -113,6 +114,12 @@ def test_given_scores_what_sample_drew(model: TDVAE) -> None:
     assert len(z1.layers) == model.config.layers
     for drawn, scored in again:
         for layer, other in zip(drawn.layers, scored.layers, strict=True):
+            assert type(layer) is type(other)
+            if isinstance(layer, NormalMixture) and isinstance(other, NormalMixture):
+                torch.testing.assert_close(layer.logits, other.logits)
+                layer, other = layer.components, other.components
+            assert isinstance(layer, DiagonalNormal)
+            assert isinstance(other, DiagonalNormal)
             torch.testing.assert_close(layer.mean, other.mean)
             torch.testing.assert_close(layer.log_sigma, other.log_sigma)
     torch.testing.assert_close(p_B2.log_prob(z2), model.p_B.given(z2, b2).log_prob(z2))
@@ -223,7 +230,9 @@ def test_the_order_of_actions_counts() -> None:
     actions = torch.randn(1, 1, 4, 3)
 
     def mean(a: Tensor) -> Tensor:
-        return model.p_T.given(z, z, torch.full((1, 1), 4), a).layers[0].mean
+        bottom = model.p_T.given(z, z, torch.full((1, 1), 4), a).layers[0]
+        assert isinstance(bottom, DiagonalNormal)
+        return bottom.mean
 
     assert not torch.allclose(mean(actions), mean(actions.flip(2)))
 

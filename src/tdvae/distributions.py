@@ -60,6 +60,28 @@ class DiagonalNormal:
 
 
 @dataclass(frozen=True)
+class NormalMixture:
+    """A mixture of C diagonal normals over the last dimension, which can be drawn from and scored."""
+
+    components: DiagonalNormal  # (..., C, D)
+    logits: Tensor  # (..., C), unnormalised log weights
+
+    def sample(self) -> Tensor:
+        """Of a drawn component. Gradients flow through its sample, not through the choice."""
+        weights = torch.softmax(self.logits, dim=-1)
+        chosen = torch.multinomial(weights.reshape(-1, weights.shape[-1]), 1).view(*weights.shape[:-1], 1, 1)
+        chosen = chosen.expand(*chosen.shape[:-1], self.components.mean.shape[-1])
+        mean, log_sigma = (
+            part.gather(-2, chosen)[..., 0, :] for part in (self.components.mean, self.components.log_sigma)
+        )
+        return DiagonalNormal(mean, log_sigma).sample()
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        each = self.components.log_prob(x[..., None, :])
+        return torch.logsumexp(torch.log_softmax(self.logits, dim=-1) + each, dim=-1)
+
+
+@dataclass(frozen=True)
 class Bernoulli:
     """Independent bits given their logits; stable for any logit, since log(1 - p) is never formed."""
 

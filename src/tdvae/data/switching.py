@@ -8,7 +8,7 @@ state runs on through a switch: only the speed of its turning changes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -79,40 +79,39 @@ def simulate_switching(settings: SwitchingSettings, n: int, seed: int) -> Switch
 
 
 @dataclass(frozen=True, eq=False)
-class SwitchingStages:
-    """A curriculum as a ``SequenceSource``: stage after stage of sequences, each of which is only ever seen once.
+class SwitchingCurriculum:
+    """A ``SequenceSource`` of sequences that are simulated when they are asked for: each is only ever seen once.
 
-    They are simulated when they are asked for, in blocks that depend on the seed and their number alone. Read in
-    order, the separating interval follows the stages.
+    They come in blocks, and each block has its own separating interval; so, read in order, the interval may follow
+    any curriculum. A block depends on the seed and its number alone.
     """
 
-    stages: tuple[SwitchingSettings, ...]
-    blocks: tuple[int, ...]  # how many of each stage
+    settings: SwitchingSettings  # all but the interval
+    intervals: tuple[int, ...]  # of each block
     block: int  # sequences in a block
     seed: int
 
     def __post_init__(self) -> None:
-        if len(self.stages) != len(self.blocks) or not self.stages:
-            raise InputError(f"blocks: expected a number for each of the {len(self.stages)} stages, got {self.blocks}")
-        if min(self.blocks) < 1 or self.block < 1:
-            raise InputError(f"blocks: expected at least 1 of at least 1 sequence, got {self.blocks} of {self.block}")
+        if not self.intervals or min(self.intervals) < 1:
+            raise InputError(f"intervals: expected at least one block, each of at least 1 step, got {self.intervals}")
+        if self.block < 1:
+            raise InputError(f"block: expected at least 1 sequence, got {self.block}")
 
     def __len__(self) -> int:
-        return self.block * sum(self.blocks)
+        return self.block * len(self.intervals)
 
     @property
     def lengths(self) -> Tensor:
-        counts = torch.tensor(self.blocks) * self.block
-        return torch.tensor([stage.length for stage in self.stages]).repeat_interleave(counts)
+        return (OPENING + LAST + torch.tensor(self.intervals)).repeat_interleave(self.block)
 
     def select(self, index: Tensor) -> Sequences:
         """The sequences at ``index``, padded to the longest of them."""
-        stage_of = torch.arange(len(self.stages)).repeat_interleave(torch.tensor(self.blocks))
-        lengths = self.lengths[index]
+        blocks = index // self.block
+        lengths = OPENING + LAST + torch.tensor(self.intervals)[blocks]
         x = torch.zeros(len(index), int(lengths.max()), 1)
-        for number in (index // self.block).unique().tolist():
-            rows = index // self.block == number
-            settings = self.stages[int(stage_of[number])]
+        for number in blocks.unique().tolist():
+            rows = blocks == number
+            settings = replace(self.settings, interval=self.intervals[number])
             drawn = simulate_switching(settings, self.block, self.seed + number).x
             x[rows, : settings.length] = drawn[index[rows] % self.block]
         return Sequences(x, lengths)

@@ -15,7 +15,7 @@ from tdvae.data.mnist import Digits
 from tdvae.data.moving_mnist import MovingDigits, MovingSequences, draw_sequences, synthetic_digits
 from tdvae.experiments.digits import Classifier, classifier, displacement, register
 from tdvae.experiments.report import Measures
-from tdvae.jumps import Jumps, Uniform
+from tdvae.jumps import Jumps, Uniform, Widening
 from tdvae.likelihood import importance_log_prob
 from tdvae.models import Model, TDVAEConfig, build
 from tdvae.objectives import Learner, TDVAEParts, pair_terms
@@ -47,7 +47,7 @@ class Preset:
 
     model: TDVAEConfig
     train: TrainConfig
-    jumps: Jumps = field(default_factory=lambda: Uniform(1, LONGEST))
+    jumps: Jumps = field(default_factory=lambda: Widening(Uniform(1, LONGEST), start=1, until=0.35))
     frames: MovingDigits = field(default_factory=MovingDigits)
     synthetic: bool = False  # drawn digits in place of MNIST: no download
     train_sequences: int = 200_000
@@ -79,6 +79,7 @@ _MODEL = TDVAEConfig(
     blocks=1,
     dt="none",
     drift="stay",
+    components=LONGEST,
     smoothing="product",
     log_sigma=-2.0,
 )
@@ -107,7 +108,7 @@ PRESETS = {
         classifier_steps=10,
     ),
     "cpu": Preset(_MODEL, replace(_TRAIN, steps=4_000), seeds=(0, 1, 2)),
-    "paper": Preset(_PAPER_MODEL, TrainConfig(steps=200_000, batch=512, pairs=1), seeds=(0, 1, 2)),
+    "paper": Preset(_PAPER_MODEL, TrainConfig(steps=200_000, batch=512, pairs=1), Uniform(1, LONGEST), seeds=(0, 1, 2)),
 }
 
 
@@ -126,7 +127,9 @@ def train(
     data = draw_sequences(preset.frames, train_digits, preset.train_sequences, derive_seed(seed, TRAIN))
     validation = draw_sequences(preset.frames, validation_digits, 512, derive_seed(seed, VALIDATION))
     torch.manual_seed(derive_seed(seed))  # the initial weights
-    learner = Learner(build(replace(preset.model, dt="waves", octaves=3) if given_dt else preset.model))
+    # Told how far to go, a jump ends in one place: no mixture.
+    told = replace(preset.model, dt="waves", octaves=3, components=1)
+    learner = Learner(build(told if given_dt else preset.model))
     info = {"experiment": NAME, "preset": name, "frames": asdict(preset.frames), "given_dt": given_dt}
     config = replace(preset.train, seed=seed)
     return fit(learner, data, preset.jumps, config, run_dir, validation, resume, info, progress)

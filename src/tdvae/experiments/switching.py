@@ -18,9 +18,9 @@ from tdvae.data import from_arrays
 from tdvae.data.switching import (
     LAST,
     OPENING,
+    SwitchingCurriculum,
     SwitchingRecord,
     SwitchingSettings,
-    SwitchingStages,
     simulate_switching,
 )
 from tdvae.errors import InputError
@@ -38,7 +38,7 @@ from tdvae.training.log import Progress
 
 NAME = "switching"
 METHODS: dict[str, Objective] = {"tdvae": tdvae_loss, "next_step": next_step_loss}
-WEIGHTS, TRAIN, PROBE, WATCH, BAYES = 401, 402, 403, 404, 405  # purposes of derived seeds
+WEIGHTS, TRAIN, STAGES, PROBE, WATCH, BAYES = 401, 402, 403, 404, 405, 406  # purposes of derived seeds
 PAPER: Measures = {}  # the paper shows this experiment in a figure and gives no number
 MOMENTS = 6  # of the separating interval at which the probe asks: where is it forgotten?
 UNTOLD = 3  # steps of the last interval that say little yet about its frequency: no bridge ends there
@@ -51,6 +51,7 @@ class Preset:
 
     train: TrainConfig  # its batch is for each run
     stages: tuple[tuple[int, int], ...]  # (interval, steps): the curriculum, of which a cell leaves out longer ones
+    mixed: float = 0.5  # share of the steps with an interval drawn from all up to the stage's
     sizes: tuple[int, ...] = (10, 25, 50)
     intervals: tuple[int, ...] = (20, 50, 100)
     runs: int = 20
@@ -149,15 +150,21 @@ def jumps() -> Jumps:
     return Bridging(0.3, OPENING, LAST - UNTOLD, short)
 
 
-def curriculum(preset: Preset, cell: Cell, seed: int) -> tuple[SwitchingStages, int]:
-    """The cell's training sequences, its separating interval lengthened stage by stage; and the number of steps.
+def curriculum(preset: Preset, cell: Cell, seed: int) -> SwitchingCurriculum:
+    """The cell's training sequences, a block for each step: the separating interval is lengthened stage by stage.
 
-    Stages that would be longer than the cell's own interval last as long, with that interval.
+    A share of the steps draws a shorter one, so that what was learned is not lost. Stages with a longer interval than
+    the cell's own last as long, with the cell's.
     """
-    settings = tuple(SwitchingSettings(interval=min(interval, cell.interval)) for interval, _ in preset.stages)
-    steps = tuple(steps for _, steps in preset.stages)
+    generator = torch.Generator().manual_seed(derive_seed(seed, STAGES))
+    intervals: list[int] = []
+    for interval, steps in preset.stages:
+        longest = min(interval, cell.interval)
+        shorter = torch.randint(1, longest + 1, (steps,), generator=generator)
+        mixed = torch.rand(steps, generator=generator) < preset.mixed
+        intervals += torch.where(mixed, shorter, longest).tolist()
     batch = preset.train.batch * preset.runs
-    return SwitchingStages(settings, steps, batch, derive_seed(seed, TRAIN)), sum(steps)
+    return SwitchingCurriculum(cell.settings, tuple(intervals), batch, derive_seed(seed, TRAIN) % 2**62)
 
 
 def train(
@@ -165,8 +172,9 @@ def train(
 ) -> FitResult:
     """All runs of a cell by one method, as a stack; the probe's accuracy is followed in metrics.jsonl."""
     stack = _stack(preset, cell, method, seed)
-    data, steps = curriculum(preset, cell, seed)
-    train = replace(preset.train, steps=steps, batch=preset.train.batch * preset.runs, shuffle=False, seed=seed)
+    data = curriculum(preset, cell, seed)
+    steps = len(data.intervals)
+    train = replace(preset.train, steps=steps, batch=data.block, shuffle=False, seed=seed)
     watched = Asked.draw(cell.settings, preset.watched_sequences, derive_seed(seed, WATCH))
 
     def watch() -> dict[str, float]:

@@ -65,7 +65,7 @@ def _tdvae(config: TDVAEConfig) -> TDVAE:
     p_B = BeliefLadder(code, sizes, make_map, config.log_sigma)
     prior = p_B if config.smoothing == "product" else None
     q_S = SmoothingLadder(code, sizes, make_map, dt, config.smoothing_sees_b2, drift, prior, config.log_sigma)
-    p_T = TransitionLadder(sizes, make_map, also_dt, drift, summary, config.log_sigma)
+    p_T = TransitionLadder(sizes, make_map, also_dt, drift, summary, config.log_sigma, config.components)
     return TDVAE(config, encoder, belief, read, p_B, q_S, p_T, _decoder(config, sum(sizes)))
 
 

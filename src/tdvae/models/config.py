@@ -69,14 +69,17 @@ class TDVAEConfig(RecurrentConfig):
     dt: Literal["waves", "number", "none"] = "waves"  # how δt is given to q_S and p_T
     octaves: int = 8  # waves: jumps of up to 2^octaves steps are told apart
     drift: Literal["none", "stay", "turn"] = "none"  # what p_T's mean is measured from
+    components: int = 1  # of p_T's top layer: a mixture of normals, if more than one
     smoothing: Literal["free", "product"] = "free"  # q_S: a D map, or p_B(z_t1) times a message from t2
     smoothing_sees_b2: bool = True
     log_sigma: float = 0.0  # where log σ of every layer starts: a sharp state says something from the first step
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("layers", "latent", "hidden", "octaves"):
+        for name in ("layers", "latent", "hidden", "octaves", "components"):
             _check_at_least(1, name, getattr(self, name))
+        if self.components > 1 and self.layers == 1:
+            raise InputError("components: a mixture is for the top of several layers; this model has one")
         if self.likelihood == "first_components" and (len(self.event_shape) != 1 or self.event_shape[0] > self.latent):
             raise InputError(
                 f"event_shape: first_components reads at most latent={self.latent} numbers, got {self.event_shape}"

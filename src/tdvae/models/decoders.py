@@ -47,6 +47,7 @@ class FirstComponents(Decoder):
     def predictive(self, z: Latent, state: LadderDistribution) -> DiagonalNormal:
         """x is linear in z^1, so the last layer's draw is integrated exactly: its variance adds to the noise's."""
         bottom = state.layers[0]
+        assert isinstance(bottom, DiagonalNormal)  # only a top layer can be a mixture
         sigma = torch.logaddexp(2 * bottom.log_sigma[..., : self.size], 2 * self.log_sigma)
         return DiagonalNormal(bottom.mean[..., : self.size], 0.5 * sigma)
 

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tdvae.distributions import DiagonalNormal, Distribution
+from tdvae.distributions import DiagonalNormal, Distribution, NormalMixture
 from tdvae.models.base import RecurrentModel
 from tdvae.models.config import TDVAEConfig
 from tdvae.models.decoders import Decoder
 from tdvae.nn.dense import JumpEmbedding, MapFactory, ObservationEncoder
 from tdvae.nn.drift import Drift
-from tdvae.nn.ladder import DenseHeads, Ladder, product
+from tdvae.nn.ladder import DenseHeads, Ladder, LayerLaw, MixtureHead, product
 from tdvae.nn.recurrent import ActionSummary, BeliefNetwork
 from tdvae.types import Belief, Latent
 
@@ -44,7 +44,11 @@ class _Moved(NamedTuple):
 
 
 class TransitionLadder(Ladder):
-    """p_T(z_t2 | z_t1, δt, actions): D(z_t1, z_t2's upper layers, δt), around where z_t1 drifts to."""
+    """p_T(z_t2 | z_t1, δt, actions): D(z_t1, z_t2's upper layers, δt), around where z_t1 drifts to.
+
+    With several ``components`` the top layer is a mixture: where δt is withheld, a jump may have ended in any of
+    several places, and the layers below it only have to say what each place looks like.
+    """
 
     def __init__(
         self,
@@ -54,12 +58,19 @@ class TransitionLadder(Ladder):
         drift: Drift | None,
         summary: ActionSummary | None,
         log_sigma: float,
+        components: int,
     ) -> None:
         super().__init__()
         self.depth = len(sizes)
         self.dt, self.drift, self.summary = dt, drift, summary
         context = sum(sizes) * (2 if drift else 1) + dt.size + (summary.size if summary else 0)
-        self.heads = DenseHeads(context, sizes, make_map, log_sigma, gain=CHANGE_GAIN if drift else 1.0)
+        gain = CHANGE_GAIN if drift else 1.0
+        self.top: MixtureHead | None = None
+        if components == 1:
+            self.heads = DenseHeads(context, sizes, make_map, log_sigma, gain)
+        else:
+            self.top = MixtureHead(context, sizes[-1], components, make_map, log_sigma, gain)
+            self.heads = DenseHeads(context + sizes[-1], sizes[:-1], make_map, log_sigma, gain)
 
     def context(self, z1: Latent, dt: Tensor, actions: Tensor | None = None) -> _Moved:
         features = [z1.flat, self.dt(dt)]
@@ -71,7 +82,11 @@ class TransitionLadder(Ladder):
             features.append(self.summary(actions, dt))
         return _Moved(torch.cat(features, dim=-1), around)
 
-    def layer(self, index: int, context: _Moved, above: Sequence[Tensor]) -> DiagonalNormal:
+    def layer(self, index: int, context: _Moved, above: Sequence[Tensor]) -> LayerLaw:
+        if self.top is not None and index == self.depth - 1:
+            around = None if context.around is None else context.around.layers[index]
+            mixture: NormalMixture = self.top(context.features, around)
+            return mixture
         normal: DiagonalNormal = self.heads(index, context.features, above, context.around)
         return normal
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tdvae.distributions import DiagonalNormal
+from tdvae.distributions import DiagonalNormal, NormalMixture
 from tdvae.nn.dense import MapFactory
 from tdvae.types import Latent
 
@@ -23,19 +23,27 @@ from tdvae.types import Latent
 LOG_SIGMA_MIN, LOG_SIGMA_MAX = -6.0, 2.0
 
 
+LayerLaw = DiagonalNormal | NormalMixture
+
+
 @dataclass(frozen=True)
 class LadderDistribution:
-    """One normal per layer, each given the layers above it as they were drawn; ``layers[0]`` is z^1's."""
+    """One law per layer, each given the layers above it as they were drawn; ``layers[0]`` is z^1's."""
 
-    layers: tuple[DiagonalNormal, ...]
+    layers: tuple[LayerLaw, ...]
 
     def log_prob(self, z: Latent) -> Tensor:
         """The joint log density: of that z whose upper layers these normals were conditioned on."""
         return sum_layers([normal.log_prob(v) for normal, v in zip(self.layers, z.layers, strict=True)])
 
     def kl(self, other: LadderDistribution) -> Tensor:
-        """Closed form, layer by layer given the same upper layers: L^1_{t1} + L^2_{t1} of App. D."""
-        return sum_layers([q.kl(p) for q, p in zip(self.layers, other.layers, strict=True)])
+        """Closed form, layer by layer given the same upper layers: L^1_{t1} + L^2_{t1} of App. D. For normals only."""
+        return sum_layers([_normal(q).kl(_normal(p)) for q, p in zip(self.layers, other.layers, strict=True)])
+
+
+def _normal(law: LayerLaw) -> DiagonalNormal:
+    assert isinstance(law, DiagonalNormal)  # only p_T has mixtures, and no KL is taken of it
+    return law
 
 
 def sum_layers(values: list[Tensor]) -> Tensor:
@@ -52,28 +60,28 @@ class Ladder(nn.Module, ABC):
         """What all layers share, computed once from the conditional's arguments."""
 
     @abstractmethod
-    def layer(self, index: int, context: Any, above: Sequence[Tensor]) -> DiagonalNormal:
+    def layer(self, index: int, context: Any, above: Sequence[Tensor]) -> LayerLaw:
         """The distribution of z^{index + 1}, given the context and the layers above it."""
 
     def sample(self, *given: Any) -> tuple[Latent, LadderDistribution]:
         """Draw a state top-down, together with the distribution it was drawn from."""
-        return self._descend(given, lambda index, normal: normal.sample())
+        return self._descend(given, lambda index, law: law.sample())
 
     def given(self, z: Latent, *given: Any) -> LadderDistribution:
         """The distribution of a state drawn elsewhere: each layer sees the layers of ``z`` above it."""
-        return self._descend(given, lambda index, normal: z.layers[index])[1]
+        return self._descend(given, lambda index, law: z.layers[index])[1]
 
     def _descend(
-        self, given: tuple[Any, ...], choose: Callable[[int, DiagonalNormal], Tensor]
+        self, given: tuple[Any, ...], choose: Callable[[int, LayerLaw], Tensor]
     ) -> tuple[Latent, LadderDistribution]:
         context = self.context(*given)
         states: tuple[Tensor, ...] = ()
-        normals: tuple[DiagonalNormal, ...] = ()
+        laws: tuple[LayerLaw, ...] = ()
         for index in reversed(range(self.depth)):
-            normal = self.layer(index, context, states)
-            normals = (normal, *normals)
-            states = (choose(index, normal), *states)
-        return Latent(states), LadderDistribution(normals)
+            law = self.layer(index, context, states)
+            laws = (law, *laws)
+            states = (choose(index, law), *states)
+        return Latent(states), LadderDistribution(laws)
 
 
 class DenseHeads(nn.Module):
@@ -99,8 +107,36 @@ class DenseHeads(nn.Module):
         mean, log_sigma = output.to(next(self.parameters()).dtype).chunk(2, dim=-1)
         if around is not None:
             mean = around.layers[index] + mean
-        log_sigma = LOG_SIGMA_MAX - F.softplus(LOG_SIGMA_MAX - self.log_sigma - log_sigma)
-        return DiagonalNormal(mean, LOG_SIGMA_MIN + F.softplus(log_sigma - LOG_SIGMA_MIN))
+        return DiagonalNormal(mean, softly_bounded(self.log_sigma + log_sigma))
+
+
+class MixtureHead(nn.Module):
+    """A mixture of normals from one D map, for a layer whose law has several peaks. Components start ``APART``."""
+
+    APART = 0.3  # spread of their first means: alike, they would learn alike
+
+    def __init__(
+        self, context: int, size: int, components: int, make_map: MapFactory, log_sigma: float, gain: float = 1.0
+    ) -> None:
+        super().__init__()
+        self.components, self.log_sigma = components, log_sigma
+        self.map = make_map(context, components * (2 * size + 1), gain=gain)
+        self.apart = nn.Parameter(torch.randn(components, size) * self.APART)
+
+    def forward(self, context: Tensor, around: Tensor | None) -> NormalMixture:
+        output = self.map(context).to(self.apart.dtype).unflatten(-1, (self.components, -1))
+        size = self.apart.shape[-1]
+        mean, log_sigma, logits = output.split([size, size, 1], dim=-1)
+        mean = self.apart + mean
+        if around is not None:
+            mean = around[..., None, :] + mean
+        return NormalMixture(DiagonalNormal(mean, softly_bounded(self.log_sigma + log_sigma)), logits[..., 0])
+
+
+def softly_bounded(log_sigma: Tensor) -> Tensor:
+    """Between LOG_SIGMA_MIN and LOG_SIGMA_MAX, and hardly changed well inside."""
+    log_sigma = LOG_SIGMA_MAX - F.softplus(LOG_SIGMA_MAX - log_sigma)
+    return LOG_SIGMA_MIN + F.softplus(log_sigma - LOG_SIGMA_MIN)
 
 
 def product(prior: DiagonalNormal, message: DiagonalNormal) -> DiagonalNormal:
