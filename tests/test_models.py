@@ -50,6 +50,7 @@ CONFIGS = {
 }
 NEXT_STEP = {
     "next_step": NextStepConfig(decoder=(10,)),
+    "next_step_unsure": NextStepConfig(event_shape=(2,), decoder=(10,), predicts_sigma=True),
     "next_step_deep": NextStepConfig(belief_network="deep_lstm", belief=6, belief_layers=2, decoder=(10,)),
     "next_step_linear": NextStepConfig(belief_network="linear_recurrence", belief=6, readout=5, decoder=()),
     "next_step_bits": NextStepConfig(event_shape=(4, 3), likelihood="bernoulli", encoder=(9, 8), decoder=(10,)),
@@ -353,3 +354,32 @@ def test_jumps_of_different_lengths_stop_where_they_should() -> None:
             alone = model.transition(z, dt)
             for index in where:
                 torch.testing.assert_close(together[index].layers, alone[index].layers)
+
+
+def test_sequences_of_like_length_are_encoded_together_and_come_out_the_same() -> None:
+    torch.manual_seed(0)
+    model = build(replace(CONFIGS["one_layer"], actions=2))
+    lengths = torch.randint(1, T + 1, (200,))
+    sequences = Sequences(torch.randn(200, T, 1), lengths, torch.randn(200, T, 2))
+    grouped = model.filter(sequences).codes
+    whole = model.filter(Sequences(sequences.x, torch.full((200,), T), sequences.actions)).codes
+    assert grouped.shape == whole.shape
+    for row, length in enumerate(lengths.tolist()):
+        torch.testing.assert_close(grouped[row, : length + 1], whole[row, : length + 1])
+    assert int((grouped == 0).all(-1).sum()) > 1000  # what no one reads was not computed
+
+
+def test_a_loss_does_not_depend_on_what_it_leaves_unread() -> None:
+    """Each sequence is encoded up to its last t2 only: the same loss and gradient as with all frames."""
+    model = build(CONFIGS["one_layer"])
+    sequences = Sequences(torch.randn(128, T, 1), torch.full((128,), T))
+    pairs = jumps.Uniform(1, 4).sample(sequences.lengths, 1, torch.Generator().manual_seed(0))
+    found = []
+    for last in (None, T):  # as needed; all
+        model.zero_grad()
+        torch.manual_seed(0)
+        loss = tdvae.tdvae_loss(model, sequences, Pairs(pairs.t1, pairs.t2, last)).total
+        loss.backward()
+        found.append([loss.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
+    for needed, everything in zip(*found, strict=True):
+        torch.testing.assert_close(needed, everything, rtol=1e-4, atol=1e-6)

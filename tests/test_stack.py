@@ -119,6 +119,13 @@ def test_a_stacked_td_vae_has_each_runs_loss_on_average() -> None:
     assert float(torch.corrcoef(drawn.T)[0, 1].abs()) < 0.25  # each run draws its own noise
 
 
+def test_a_large_batch_is_stacked_too() -> None:
+    stack, learners = stack_of(NEXT)
+    sequences, pairs = batch(R * 70)
+    loss = learners[1](sequences.select(slice(70, 140)), pairs.select(slice(70, 140))).total
+    torch.testing.assert_close(stack(sequences, pairs).total[1], loss)
+
+
 def test_clipping_is_each_runs_own() -> None:
     stack, _ = stack_of(NEXT)
     for weight in stack.weights.values():
@@ -190,6 +197,7 @@ def test_a_stack_resumes_bit_by_bit(tmp_path: Path) -> None:
         (lambda: Stack([]), "learners: expected at least one"),
         (lambda: Stack([Learner(build(TD)), Learner(build(replace(TD, belief=6)))]), "models of one config"),
         (lambda: stack_of(NEXT)[0](*batch(R * B + 1)), "batch: expected a multiple of the 3"),
+        (lambda: stack_of(NEXT)[0](replace(batch()[0], lengths=torch.arange(6) + 5), batch()[1]), "has one length"),
     ],
 )
 def test_bad_input(make: Callable[[], object], message: str) -> None:

@@ -168,13 +168,22 @@ class Rollout:
 class Bench:
     """Measure where time goes: ratios within one run, median and spread."""
 
+    what: tyro.conf.Positional[Literal["oscillator", "moving-mnist", "all"]] = "oscillator"
+    """moving-mnist measures against the plain way of training that public implementations share."""
     repeats: int = 7
     """How often each thing is timed."""
+    minutes: float = 0.0
+    """moving-mnist: train the plain baseline so long, then see how soon ours has its held-out loss. 0: no such race."""
+    out: Path | None = None
+    """Write bench.json and a plot into this folder."""
 
     def main(self) -> None:
-        from tdvae.experiments.bench import bench_oscillator
+        from tdvae.experiments.bench import bench
 
-        bench_oscillator(self.repeats)
+        if self.repeats < 1 or self.minutes < 0:
+            given = f"{self.repeats} and {self.minutes}"
+            raise InputError(f"repeats and minutes: expected at least 1 and at least 0, got {given}")
+        bench(self.what, self.repeats, self.minutes, self.out)
 
 
 Command = (

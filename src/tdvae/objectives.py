@@ -39,7 +39,7 @@ def pair_terms(model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL = "
     :math:`p(x_{t2} | x_{\le t1})`, and zero-variance when p_B and q_S are exact.
     """
     t1, t2, dt = pairs.t1, pairs.t2, pairs.dt
-    b = model.filter(sequences.until(pairs.last or int(t2.max())))  # no later frame can matter
+    b = model.filter(sequences.until(pairs.last or t2.flatten(1).amax(1)))  # no later frame can matter
     b1, b2 = b.at(t1), b.at(t2)
     rows = torch.arange(len(t2), device=t2.device).view(-1, *[1] * (t2.ndim - 1))
     x2 = sequences.x[rows, t2 - 1]

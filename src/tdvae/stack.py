@@ -39,15 +39,20 @@ class Stack(Learner):
     def forward(self, sequences: Sequences, pairs: Pairs) -> Terms:
         if len(sequences) % self.runs:
             raise InputError(f"batch: expected a multiple of the {self.runs} stacked runs, got {len(sequences)}")
+        if bool((sequences.lengths != sequences.horizon).any()):
+            raise InputError("sequences: a stack's batch has one length, got sequences that are padded")
         last = int(pairs.t2.max())
+        lengths = sequences.lengths[: len(sequences) // self.runs]  # alike, so not mapped: it may be looked into
         kinds: list[type[Terms]] = []
 
         def one(state: dict[str, Tensor], batch: dict[str, Tensor], t1: Tensor, t2: Tensor) -> dict[str, Tensor]:
-            terms: Terms = torch.func.functional_call(self._one[0], state, (Sequences(**batch), Pairs(t1, t2, last)))
+            terms: Terms = torch.func.functional_call(
+                self._one[0], state, (Sequences(**batch, lengths=lengths), Pairs(t1, t2, last))
+            )
             kinds.append(type(terms))
             return terms.named()
 
-        shares = {name: self._share(tensor) for name, tensor in sequences.named().items()}
+        shares = {name: self._share(tensor) for name, tensor in sequences.named().items() if name != "lengths"}
         named = torch.func.vmap(one, randomness="different")(
             self._state(), shares, self._share(pairs.t1), self._share(pairs.t2)
         )

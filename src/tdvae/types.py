@@ -47,9 +47,10 @@ class Sequences:
         """The sequences at ``index``: the one method a lazily read data set must share with this one."""
         return replace(self, **self._map(lambda tensor: tensor[index]))
 
-    def until(self, t: int) -> Sequences:
-        """Only the first ``t`` steps: no later one can influence b_t."""
-        cut = self._map(lambda tensor: tensor[:, :t] if tensor.ndim > 1 else tensor.clamp(max=t))
+    def until(self, t: int | Tensor) -> Sequences:
+        """Only the first ``t`` steps, for all or (N,) for each: no later one can influence b_t."""
+        last = int(t.max()) if isinstance(t, Tensor) else t
+        cut = self._map(lambda tensor: tensor[:, :last] if tensor.ndim > 1 else tensor.clamp(max=t))
         return replace(self, **cut)
 
     def to(self, device: torch.device | str) -> Sequences:

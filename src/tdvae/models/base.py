@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tdvae.distributions import Distribution
@@ -68,6 +69,20 @@ class Model(nn.Module, ABC):
         """The observation ``dt`` steps after z: `transition` and `decode`, integrated where that is exact."""
 
 
+GROUPS = 8  # of sequences of like length
+SMALLEST_GROUP = 32  # smaller ones cost more in overhead than they save
+WASTE = 0.15  # share of padding from which grouping pays
+
+
+def _of_like_length(sequences: Sequences) -> list[Tensor]:
+    """Rows of sequences that are encoded together: all, or in groups sorted by length if padding would cost much."""
+    count, lengths = len(sequences), sequences.lengths
+    groups = min(GROUPS, count // SMALLEST_GROUP)
+    if groups < 2 or float(lengths.sum()) > (1 - WASTE) * count * sequences.horizon:
+        return [torch.arange(count, device=lengths.device)]
+    return list(lengths.argsort().tensor_split(groups))
+
+
 class RecurrentModel(Model):
     """The half of a model that looks back: an encoder, a belief network, and a map that reads its code.
 
@@ -90,11 +105,22 @@ class RecurrentModel(Model):
         return self.belief.scan(belief, inputs)[1]
 
     def filter(self, sequences: Sequences) -> Beliefs:
+        """Codes beyond a sequence's length mean nothing; where lengths differ much, most of them are not computed."""
         self._check_event(sequences.x, lead=2)
+        groups = _of_like_length(sequences)
+        if len(groups) == 1:
+            return Beliefs(self._codes(sequences), self.read)
+        parts = [self._codes(sequences.select(rows).until(int(sequences.lengths[rows].max()))) for rows in groups]
+        padded = [F.pad(part, (0, 0, 0, sequences.horizon + 1 - part.shape[1])) for part in parts]
+        back = torch.cat(groups).argsort()
+        return Beliefs(torch.cat(padded)[back], self.read)
+
+    def _codes(self, sequences: Sequences) -> Tensor:
+        """b_0 … b_T before they are read, (N, T + 1, C)."""
         first = self.belief.initial(len(sequences))
         inputs = self._inputs(sequences.x, sequences.actions, sequences.rewards)
         codes, _ = self.belief.scan(first, inputs)
-        return Beliefs(torch.cat([first.code[:, None], codes], dim=1), self.read)
+        return torch.cat([first.code[:, None], codes], dim=1)
 
     def jump(self, z: Latent, dt: int | Tensor, a: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """δt and the actions of a jump as a user gives them, checked and broadcast to z's leading shape."""

@@ -93,7 +93,7 @@ def _decoder(config: RecurrentConfig, inputs: int) -> Decoder:
     if config.likelihood == "first_components":
         return FirstComponents(config.event_shape[0], config.sigma)
     if config.likelihood == "gaussian":
-        return GaussianDecoder(inputs, config.event_shape, config.decoder)
+        return GaussianDecoder(inputs, config.event_shape, config.decoder, config.predicts_sigma)
     if config.likelihood == "bernoulli":
         return BernoulliDecoder(inputs, config.event_shape, config.decoder)
     assert config.classes is not None  # the config checks it

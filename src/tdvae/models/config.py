@@ -21,6 +21,7 @@ class RecurrentConfig:
     encoder: tuple[int, ...] = ()  # hidden ReLU layers in front of the belief network
     decoder: tuple[int, ...] = (200, 200)  # hidden ReLU layers of the decoder
     sigma: float | None = None  # first_components: observation noise, learned if None
+    predicts_sigma: bool = False  # gaussian: σ from the state, too
     belief_network: Literal["lstm", "chrono_lstm", "deep_lstm", "linear_recurrence"] = "lstm"
     belief: int = 50  # size of one belief layer; modes of a linear recurrence
     belief_layers: int = 1  # deep_lstm: how many

@@ -53,24 +53,34 @@ class FirstComponents(Decoder):
 
 
 class GaussianDecoder(Decoder):
-    """An MLP's mean and a learned σ per dimension, in the data's own units: x = shift + scale · N(mean, σ²)."""
+    """An MLP's mean and a learned σ per dimension, in the data's own units: x = shift + scale · N(mean, σ²).
+
+    With ``predicts_sigma`` the MLP gives σ too: for predictions that are surer at some times than at others.
+    """
 
     shift: Tensor
     scale: Tensor
+    FIRST_SIGMA = 0.2  # well below the data's spread: a wide σ would explain all as noise before the state is learned
 
-    def __init__(self, latent: int, event_shape: Sequence[int], hidden: Sequence[int]) -> None:
+    def __init__(
+        self, latent: int, event_shape: Sequence[int], hidden: Sequence[int], predicts_sigma: bool = False
+    ) -> None:
         super().__init__()
         self.event_shape = tuple(event_shape)
         self.register_buffer("shift", torch.zeros(self.event_shape))
         self.register_buffer("scale", torch.ones(self.event_shape))
-        self.mean = mlp(latent, hidden, math.prod(event_shape))
-        # Well below the data's own spread: a wide σ would explain everything as noise before the state is learned.
-        self.log_sigma = nn.Parameter(torch.full(self.event_shape, math.log(0.2)))
+        self.predicts_sigma = predicts_sigma
+        self.mean = mlp(latent, hidden, math.prod(event_shape) * (2 if predicts_sigma else 1))
+        self.log_sigma = nn.Parameter(torch.full(self.event_shape, math.log(self.FIRST_SIGMA)))
 
     def forward(self, z: Latent) -> DiagonalNormal:
-        mean = self.mean(z.flat)
-        mean = self.shift + self.scale * mean.view(*mean.shape[:-1], *self.event_shape)
-        log_sigma = self.scale.log() + self.log_sigma
+        output = self.mean(z.flat)
+        log_sigma: Tensor = self.log_sigma
+        if self.predicts_sigma:
+            output, change = output.chunk(2, dim=-1)
+            log_sigma = log_sigma + change.view(*change.shape[:-1], *self.event_shape).clamp(-4.0, 4.0)
+        mean = self.shift + self.scale * output.view(*output.shape[:-1], *self.event_shape)
+        log_sigma = self.scale.log() + log_sigma
         return DiagonalNormal(mean, log_sigma.expand_as(mean), event_ndim=len(self.event_shape))
 
 

@@ -74,7 +74,8 @@ class ChronoLSTMBelief(BeliefNetwork):
     def __init__(self, inputs: int, size: int, memory: tuple[float, float]) -> None:
         super().__init__()
         self.size = size
-        weight = torch.empty(size + inputs + 1, 4 * size).uniform_(-1, 1) / math.sqrt(size)
+        # Inputs drive the gates in full: scaled down as the state's, a single number would hardly be heard.
+        weight = torch.empty(size + inputs + 1, 4 * size).uniform_(-1, 1) / math.sqrt(inputs)
         for gate in weight[:size].split(size, dim=1):
             nn.init.orthogonal_(gate)
         log_memory = torch.empty(size).uniform_(*(math.log(steps) for steps in memory))
