@@ -357,6 +357,20 @@ def test_muon_takes_the_square_matrices_and_orthogonalises_them() -> None:
     assert float(singular.max()) < 1.3
 
 
+def test_muon_for_all_takes_matrices_of_a_fitting_size() -> None:
+    module = Learner(build(TDVAEConfig(event_shape=(700,), encoder=(30, 20), belief=12, hidden=10)))
+    optimizers = make_optimizers(TrainConfig(optimizer="muon_all"), module)
+    shapes = {tuple(p.shape) for group in optimizers[1].param_groups for p in group["params"]}
+    assert (20, 30) in shapes
+    assert (48, 12) in shapes
+    assert (30, 700) not in shapes
+    assert all(len(shape) == 2 and min(shape) > 8 and max(shape) <= 600 for shape in shapes)
+    for update in (orthogonalise(torch.randn(2, 40, 12)), orthogonalise(torch.randn(2, 12, 40))):
+        singular = torch.linalg.svdvals(update)
+        assert float(singular.min()) > 0.5
+        assert float(singular.max()) < 1.3
+
+
 def test_adam_learns_what_it_should() -> None:
     """A sanity check of the whole chain: on a constant signal the reconstruction must improve a lot."""
     config = TDVAEConfig(belief=8, latent=2, hidden=16, decoder=(16,), drift="stay", smoothing="product")

@@ -69,8 +69,8 @@ _PAPER_MODEL = TDVAEConfig(
 _MODEL = TDVAEConfig(
     event_shape=(28, 28),
     likelihood="bernoulli",
-    encoder=(256, 128),
-    decoder=(256, 256),
+    encoder=(512, 128),
+    decoder=(512, 512),
     belief=128,
     shows_input=True,
     latent=16,
@@ -81,10 +81,9 @@ _MODEL = TDVAEConfig(
     drift="stay",
     components=LONGEST,
     smoothing="product",
-    log_sigma=-2.0,
 )
 _TRAIN = TrainConfig(
-    batch=32,
+    batch=64,
     pairs=8,
     optimizer="muon_all",
     learning_rate=2e-3,
@@ -107,7 +106,7 @@ PRESETS = {
         samples=2,
         classifier_steps=10,
     ),
-    "cpu": Preset(_MODEL, replace(_TRAIN, steps=4_000), seeds=(0, 1, 2)),
+    "cpu": Preset(_MODEL, replace(_TRAIN, steps=3_000), seeds=(0, 1, 2)),
     "paper": Preset(_PAPER_MODEL, TrainConfig(steps=200_000, batch=512, pairs=1), Uniform(1, LONGEST), seeds=(0, 1, 2)),
 }
 

@@ -13,7 +13,7 @@ from torch import nn
 from tdvae.errors import InputError
 from tdvae.training.muon import Muon
 
-FEW = 8  # rows or columns: a thinner matrix has too few directions to orthogonalise
+FEW, MANY = 8, 600  # sides of a matrix: thinner ones have few directions to orthogonalise, longer ones cost too much
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,13 @@ def rate_factor(config: TrainConfig, step: int) -> float:
 
 
 def make_optimizers(config: TrainConfig, module: nn.Module) -> list[torch.optim.Optimizer]:
-    """Adam alone, or beside a Muon for matrices: the square ones inside the maps, or all that are wider than a few."""
+    """Adam alone, or beside a Muon for matrices: the square ones inside the maps, or all of a fitting size."""
     parameters = [p for p in module.parameters() if p.requires_grad]
     inner: list[nn.Parameter] = []
     if config.optimizer == "muon":
         inner = [p for p in parameters if p.ndim == 2 and p.shape[0] == p.shape[1]]
     elif config.optimizer == "muon_all":
-        inner = [p for p in parameters if p.ndim == 2 and min(p.shape) > FEW]
+        inner = [p for p in parameters if p.ndim == 2 and min(p.shape) > FEW and max(p.shape) <= MANY]
     chosen = {id(p) for p in inner}
     rest = [p for p in parameters if id(p) not in chosen]
     optimizers: list[torch.optim.Optimizer] = [torch.optim.Adam(rest, lr=config.learning_rate)]
