@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/oscillator.md")
+PAGES = ("README.md", "docs/oscillator.md", "docs/switching.md", "docs/moving_mnist.md")
 ROWS = {
     "information_share": "share of attainable information",
     "coverage_50": "coverage of the 50 % interval",
@@ -26,7 +26,7 @@ ROWS = {
 def table(name: str) -> str:
     """An experiment's measures as Markdown, and how they were made."""
     content: dict[str, Any] = json.loads((ROOT / "results" / f"{name}.json").read_text())
-    return _ablations(content) if name.endswith("ablations") else _by_jump(content)
+    return RENDERERS[name](content)
 
 
 def _ablations(content: dict[str, Any]) -> str:
@@ -63,11 +63,94 @@ def _by_jump(content: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _grid(content: dict[str, Any]) -> str:
+    """A row for each cell of the switching grid."""
+    measures = content["measures"]
+    columns = {
+        "accuracy_tdvae": "TD-VAE",
+        "accuracy_next_step": "next-step predictor",
+        "accuracy_tdvae_logistic": "TD-VAE, logistic probe",
+        "accuracy_next_step_logistic": "next-step, logistic probe",
+        "accuracy_bayes": "exact limit",
+    }
+    lines = ["| LSTM | interval | " + " | ".join(columns.values()) + " |", "|---" * (len(columns) + 2) + "|"]
+    for cell in sorted(measures["accuracy_tdvae"], key=_numbers):
+        values = [_cell(measures[name][cell]) for name in columns]
+        lines.append("| " + " | ".join([*map(str, _numbers(cell)), *values]) + " |")
+    runs = next(iter(measures["accuracy_tdvae"].values()))["n"]
+    hours = content["wall_seconds"] / 3600
+    made = (
+        f"`{content['command']}`: mean ± standard deviation over {runs} runs, whose weights, data and noise differ; "
+        f"the whole grid took {hours:.1f} hours of wall time. The limit's ± is its standard error. The paper shows this "
+        "experiment in a figure and gives no number."
+    )
+    return "\n".join([*lines, "", made])
+
+
+def _numbers(cell: str) -> tuple[int, int]:
+    size, interval = (int(part.split("=")[1]) for part in cell.split(","))
+    return size, interval
+
+
+FLAT = {
+    "direction_kept": "direction kept in all six jumps",
+    "direction_kept_per_jump": "direction kept, single jumps",
+    "digit_kept": "digit kept after {} jumps",
+    "classifier_accuracy": "the classifier on real test frames",
+    "displacement_tv": "displacement per jump: total variation from uniform on 1 … 4",
+    "displacement_law": "share of jumps that move {} pixels",
+    "nats_per_frame": "nats per frame, {}",
+    "exact_displacement": "with δt given: jumps of exactly δt",
+    "direction_kept_given_dt": "with δt given: direction kept in all six jumps",
+    "digit_kept_given_dt": "with δt given: digit kept after {} jumps",
+    "nats_per_frame_given_dt": "with δt given: nats per frame, {}",
+    "sequences_per_second_ratio": "sequences per second with the same gradients / plain baseline",
+    "pairs_per_second_ratio": "training pairs per second / plain baseline",
+    "gradient_difference": "largest difference of those gradients",
+    "held_out_loss_plain": "held-out loss of the plain baseline at the end of its time, nats per frame",
+    "time_to_loss_ratio": "time to that loss / the baseline's time: {}",
+    "peak_megabytes": "peak memory of the whole benchmark, MB",
+    "step_milliseconds": "ms per step of the plain model with 8 pairs, batch 64, T = 20, but {}",
+    "pairs_step_ratio": "oscillator: step with 32 pairs per sequence / with 1, preset {}",
+    "jump_ratio": "oscillator, 100 steps ahead: 100 transitions / one jump, preset {}",
+}
+
+
+def _flat(content: dict[str, Any]) -> str:
+    """One number a row; what nests has a row for each entry."""
+    lines = ["| | |", "|---|---|"]
+    for name, label in FLAT.items():
+        entry = content["measures"].get(name, {})
+        rows = {"": entry} if "mean" in entry else entry
+        lines += [f"| {label.format(key)} | {_cell(value)} |" for key, value in rows.items()]
+    return "\n".join([*lines, "", f"`{content['command']}`; {_how(content)}"])
+
+
+def _how(content: dict[str, Any]) -> str:
+    if content["experiment"] == "bench":
+        return f"{content['note']}."
+    minutes = max(seconds or 0 for seconds in content["train_seconds"].values()) / 60
+    seeds = ", ".join(map(str, content["seeds"]))
+    return (
+        f"seeds {seeds}: mean ± standard deviation; at most {minutes:.0f} minutes of training per run on one core. "
+        "The paper shows pictures and gives no number."
+    )
+
+
 def _cell(entry: dict[str, Any] | None) -> str:
     if entry is None:
         return ""
     spread = "" if entry["spread"] is None else f" ± {entry['spread']:.3f}"
     return f"{entry['mean']:.3f}{spread}"
+
+
+RENDERERS = {
+    "oscillator": _by_jump,
+    "oscillator_ablations": _ablations,
+    "switching": _grid,
+    "moving_mnist": _flat,
+    "bench": _flat,
+}
 
 
 def rendered(text: str) -> str:

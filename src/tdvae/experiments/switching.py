@@ -93,6 +93,7 @@ PRESETS = {
         sizes=(4, 6),
         intervals=(2, 4),
         runs=2,
+        probe="logistic",
         probe_sequences=60,
         watched_sequences=40,
         bayes_sequences=50,
@@ -269,8 +270,6 @@ TABLE = {
     "accuracy_tdvae": "TD-VAE",
     "accuracy_next_step": "next-step predictor",
     "accuracy_bayes": "exact inference (the limit)",
-    "accuracy_tdvae_mlp": "TD-VAE, MLP probe",
-    "accuracy_next_step_mlp": "next-step predictor, MLP probe",
 }
 
 

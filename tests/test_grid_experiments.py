@@ -1,0 +1,250 @@
+"""The switching and moving MNIST experiments end to end at smoke size, and the benchmark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from tdvae import Belief, InputError, Latent, cli
+from tdvae.data.moving_mnist import MovingDigits, MovingSequences, draw_sequences, synthetic_digits
+from tdvae.data.switching import OPENING, SwitchingCurriculum, SwitchingSettings
+from tdvae.distributions import Bernoulli
+from tdvae.experiments import bench, bench_mnist, moving_mnist, switching
+from tdvae.experiments.moving_mnist import JUMPS
+from tdvae.experiments.switching import Cell
+from tdvae.jumps import Bridging, Uniform, Widening
+from tdvae.models import Model
+
+torch.set_num_threads(1)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> None:
+    monkeypatch.setattr("sys.argv", ["tdvae", *map(str, arguments)])
+    cli.main()
+
+
+# Switching
+
+
+def test_the_switching_command_end_to_end_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The smoke grid: four cells, both methods, two runs each. A second --resume only reads what is done."""
+    where = ["--run-dir", str(tmp_path / "grid"), "--out", str(tmp_path / "out")]
+    run(monkeypatch, "run", "switching", "--preset", "smoke", *where)
+    content = json.loads((tmp_path / "out" / "switching.json").read_text())
+    preset = switching.PRESETS["smoke"]
+    names = {str(cell) for cell in switching.cells(preset)}
+    for measure in ("accuracy_tdvae", "accuracy_next_step", "accuracy_bayes"):
+        assert set(content["measures"][measure]) == names
+        assert all(0 <= entry["mean"] <= 1 for entry in content["measures"][measure].values())
+    assert content["measures"]["accuracy_tdvae"]["lstm=6,interval=4"]["n"] == preset.runs
+    assert (
+        len(content["measures"]["accuracy_tdvae_at"]) == len(names) * switching.MOMENTS - 4
+    )  # short: moments coincide
+    assert Image.open(tmp_path / "out" / "switching.png").size[0] > 500
+    weights = {p: p.stat().st_mtime_ns for p in (tmp_path / "grid").rglob("*.safetensors")}
+    (tmp_path / "grid" / "lstm=4,interval=2,tdvae" / "measures.json").unlink()  # as if it had been interrupted there
+    run(monkeypatch, "run", "switching", "--preset", "smoke", *where, "--resume")
+    again = json.loads((tmp_path / "out" / "switching.json").read_text())
+    assert again["measures"] == content["measures"]
+    assert {p: p.stat().st_mtime_ns for p in weights} == weights
+
+
+def test_stacked_runs_differ_and_the_same_seed_repeats(tmp_path: Path) -> None:
+    preset, cell = switching.PRESETS["smoke"], Cell(4, 2)
+    found = []
+    for name in ("one", "two"):
+        switching.train(preset, cell, "next_step", 0, tmp_path / name, False, "none")
+        found.append(switching.load_stack(preset, cell, "next_step", 0, tmp_path / name))
+    first, second = ([model.get_parameter("belief.network.weight") for model in models] for models in found)
+    assert torch.equal(first[0], second[0])
+    assert not torch.allclose(first[0], first[1])
+    steps, accuracies = switching.learning_curve(tmp_path / "one")
+    assert steps == [3, 6]
+    assert all(len(row) == preset.runs for row in accuracies)
+
+
+def test_the_curriculum_lengthens_the_interval_up_to_the_cells() -> None:
+    preset = replace(switching.PRESETS["smoke"], stages=((5, 20), (10, 20), (50, 60)), mixed=0.5)
+    data = switching.curriculum(preset, Cell(4, 20), seed=0)
+    assert len(data.intervals) == 100
+    assert max(data.intervals[:20]) == 5
+    assert max(data.intervals[20:40]) == 10
+    assert max(data.intervals) == 20
+    full = sum(interval == 20 for interval in data.intervals[40:]) / 60
+    assert 0.35 < full < 0.75
+    pure = switching.curriculum(replace(preset, mixed=0.0), Cell(4, 20), seed=0)
+    assert pure.intervals == (5,) * 20 + (10,) * 20 + (20,) * 60
+
+
+def test_simulated_blocks_do_not_depend_on_how_they_are_asked_for() -> None:
+    data = SwitchingCurriculum(SwitchingSettings(), (3, 7, 3), block=4, seed=5)
+    assert len(data) == 12
+    assert data.lengths.tolist() == [43] * 4 + [47] * 4 + [43] * 4
+    together = data.select(torch.tensor([9, 2, 5]))
+    assert together.x.shape == (3, 47, 1)
+    for row, index in enumerate((9, 2, 5)):
+        alone = data.select(torch.tensor([index]))
+        length = int(alone.lengths[0])
+        assert torch.equal(together.x[row, :length], alone.x[0])
+        assert not together.x[row, length:].any()
+    assert not torch.equal(data.select(torch.tensor([0])).x, data.select(torch.tensor([8])).x)
+
+
+def test_bridges_lead_from_the_middle_into_the_end() -> None:
+    law = Bridging(0.4, OPENING, 17, Uniform(1, 3))
+    lengths = torch.tensor([60, 140])
+    pairs = law.sample(lengths, 20_000, torch.Generator().manual_seed(0))
+    bridge = pairs.dt > 3
+    assert bool((pairs.t1 >= 0).all())
+    assert bool((pairs.t2 <= lengths[:, None]).all())
+    for row, length in enumerate((60, 140)):
+        t1, t2 = pairs.t1[row][bridge[row]], pairs.t2[row][bridge[row]]
+        assert (int(t1.min()), int(t1.max())) == (OPENING, length - 17)
+        assert (int(t2.min()), int(t2.max())) == (length - 16, length)
+    assert abs(bridge[1].float().mean() - 0.4) < 0.02
+    with pytest.raises(InputError, match="put Bridging outside"):
+        Widening(law)
+    with pytest.raises(InputError, match="share: expected"):
+        Bridging(1.5, 0, 1, Uniform(1, 2))
+    with pytest.raises(InputError, match="the shortest has 30 steps"):
+        law.sample(torch.tensor([30]), 1, torch.Generator())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sizes": ()}, "sizes: expected at least one"),
+        ({"intervals": ()}, "the grid would be empty"),
+        ({"intervals": (0,)}, "sizes and intervals: expected at least 1"),
+        ({"runs": 0}, "runs: expected at least 1"),
+        ({"probe": "svm"}, "probe: expected one of"),
+    ],
+)
+def test_bad_grids_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        replace(switching.PRESETS["smoke"], **changes)
+
+
+def test_a_preset_that_an_experiment_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run(monkeypatch, "run", "switching", "--preset", "demo", "--run-dir", tmp_path / "grid")
+    assert "preset: this experiment has smoke, cpu, paper; got demo" in capsys.readouterr().err
+
+
+# Moving MNIST
+
+
+def test_the_moving_mnist_command_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(
+        monkeypatch,
+        "run",
+        "moving-mnist",
+        "--preset",
+        "smoke",
+        "--run-dir",
+        tmp_path / "run",
+        "--out",
+        tmp_path / "out",
+    )
+    content = json.loads((tmp_path / "out" / "moving_mnist.json").read_text())
+    measures = content["measures"]
+    assert set(measures["digit_kept"]) == {"0", "1", "3", "6"}
+    for name in ("direction_kept", "displacement_tv", "exact_displacement"):
+        assert 0 <= measures[name]["mean"] <= 1
+    assert measures["nats_per_frame"]["importance"]["mean"] <= measures["nats_per_frame"]["bound"]["mean"] + 1
+    film = Image.open(tmp_path / "out" / "moving_mnist.gif")
+    assert getattr(film, "n_frames", 1) == 12 + 1 + JUMPS
+
+
+class Knowing(Model):
+    """A stand-in for a model that rolls digits out exactly: its state is (picture, place, direction)."""
+
+    def __init__(self, test: MovingSequences, step: int, flips: bool = False) -> None:
+        super().__init__()
+        self.still = test.still(torch.arange(len(test)))
+        self.place, self.direction = test.shift(torch.arange(len(test))), test.direction
+        self.step, self.flips, self.seen = step, flips, 0
+
+    def initial(self, batch: int) -> Any:
+        self.seen = 0
+        return Belief(torch.zeros(batch, 1), ())
+
+    def update(self, belief: Any, x: Any, a: Any = None, r: Any = None) -> Any:
+        self.seen += 1
+        return belief
+
+    def filter(self, sequences: Any) -> Any:
+        raise AssertionError("not asked for")
+
+    def sample_state(self, belief: Any, n: int) -> Any:
+        return Latent((self.place[None, :, self.seen - 1, None].float(),))
+
+    def transition(self, z: Any, dt: Any, a: Any = None) -> Any:
+        way = -self.direction if self.flips else self.direction
+        told = torch.as_tensor(dt).expand(1, len(way))
+        return z.map(lambda place: place + ((told if self.step == 0 else self.step) * way)[..., None])
+
+    def decode(self, z: Any) -> Any:
+        shifts = z.layers[0][0, :, 0].long() % 28
+        frames = torch.stack([still.roll(int(shift), -1) for still, shift in zip(self.still, shifts, strict=True)])
+        return Bernoulli((frames[None] - 0.5) * 20, event_ndim=2)
+
+    def predict(self, z: Any, dt: Any, a: Any = None) -> Any:
+        raise AssertionError("not asked for")
+
+
+def rolled(step: int, flips: bool = False, given_dt: bool = False) -> moving_mnist.Rolled:
+    test = draw_sequences(MovingDigits(), synthetic_digits(100, 0), 60, 3)
+    return moving_mnist.roll(Knowing(test, step, flips), test, 12, given_dt)
+
+
+def test_rollouts_are_judged_by_what_they_do() -> None:
+    for step in (1, 3):
+        assert bool((rolled(step).moved == step).all())
+    assert bool((rolled(2, flips=True).moved == -2).all())
+    told = rolled(0, given_dt=True)
+    assert torch.equal(told.moved, told.asked)
+    assert set(told.asked.unique().tolist()) == {1, 2, 3, 4}
+
+
+# The benchmark
+
+
+def test_the_benchmark_measures_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At toy sizes: the gradients agree, and every size that is to grow is measured."""
+    small = replace(bench_mnist.PLAIN_MODEL, encoder=(12, 12), decoder=(12,), belief=6)
+    monkeypatch.setattr(bench_mnist, "PLAIN_MODEL", small)
+    assert (
+        bench_mnist.gradient_difference(bench_mnist.frames(n=128), bench_mnist.pairs_of(bench_mnist.frames(n=128), 1))
+        < 1e-5
+    )
+    grown = {growth.name: growth.sizes for growth in bench_mnist.growth()}
+    assert set(grown) == {"T", "K", "layers", "batch"}
+
+
+def test_a_race_ends_when_the_goal_is_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    smoke = moving_mnist.PRESETS["smoke"]
+    monkeypatch.setitem(moving_mnist.PRESETS, "cpu", smoke)
+    fast = replace(smoke.train, learning_rate=0.01, schedule="constant")
+    slow = replace(smoke.train, learning_rate=1e-6, schedule="constant", optimizer="adam")
+    monkeypatch.setattr(
+        bench_mnist, "CONTENDERS", {"plain": (smoke.model, slow, True), "fast": (smoke.model, fast, False)}
+    )
+    monkeypatch.setattr(bench_mnist, "HELD_OUT", 40)
+    laps = bench_mnist.race(minutes=0.01, look_every=0.05)
+    assert laps["fast"].losses[-1] <= laps["plain"].losses[-1]
+    measures = bench_mnist.race_measures(laps)
+    assert set(measures["time_to_loss_ratio"]) == {"plain", "fast"}
+    assert measures["time_to_loss_ratio"]["plain"]["mean"] <= 1
+    costs = {"T=5": {"mean": 1.0}, "T=10": {"mean": 2.0}, "K=1": {"mean": 1.0}}
+    monkeypatch.setattr(bench, "_draw_race", lambda axes, laps: axes.plot([0, 1]))
+    bench.draw(costs, laps, tmp_path / "bench.png")
+    assert Image.open(tmp_path / "bench.png").size[0] > 300
