@@ -81,8 +81,8 @@ def _grid(content: dict[str, Any]) -> str:
     hours = content["wall_seconds"] / 3600
     made = (
         f"`{content['command']}`: mean ± standard deviation over {runs} runs, whose weights, data and noise differ; "
-        f"the whole grid took {hours:.1f} hours of wall time. The limit's ± is its standard error. The paper shows this "
-        "experiment in a figure and gives no number."
+        f"the whole grid took {hours:.1f} hours of wall time. The limit's ± is its standard error. The paper shows "
+        "this experiment in a figure and gives no number."
     )
     return "\n".join([*lines, "", made])
 

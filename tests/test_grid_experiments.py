@@ -108,6 +108,9 @@ def test_bridges_lead_from_the_middle_into_the_end() -> None:
         assert (int(t1.min()), int(t1.max())) == (OPENING, length - 17)
         assert (int(t2.min()), int(t2.max())) == (length - 16, length)
     assert abs(bridge[1].float().mean() - 0.4) < 0.02
+    late = replace(law, since=0.5)
+    assert bool((late.sample(lengths, 2_000, torch.Generator().manual_seed(0), progress=0.4).dt <= 3).all())
+    assert bool((late.sample(lengths, 2_000, torch.Generator().manual_seed(0), progress=0.5).dt > 3).any())
     with pytest.raises(InputError, match="put Bridging outside"):
         Widening(law)
     with pytest.raises(InputError, match="share: expected"):

@@ -228,11 +228,13 @@ class Bridging(Jumps):
     opening: int
     ending: int
     steps: Jumps
+    since: float = 0.0  # share of the training before the first bridges: a state has to be there before it is asked for
 
     def __post_init__(self) -> None:
         _refuse_outermost(self.steps)
-        if not 0 <= self.share <= 1:
-            raise InputError(f"share: expected between 0 and 1, got {self.share}")
+        for name in ("share", "since"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name}: expected between 0 and 1, got {getattr(self, name)}")
         if self.opening < 0 or self.ending < 1:
             raise InputError(
                 f"bridges: expected opening >= 0 and ending >= 1, got opening={self.opening}, ending={self.ending}"
@@ -253,5 +255,5 @@ class Bridging(Jumps):
         before = lengths.cpu()[:, None].expand(-1, k) - self.ending  # the middle's last time
         t1 = self.opening + _uniform_integers(before - self.opening, generator)
         t2 = before + 1 + _uniform_integers(torch.full_like(before, self.ending - 1), generator)
-        bridge = torch.rand(t1.shape, generator=generator) < self.share
+        bridge = torch.rand(t1.shape, generator=generator) < (self.share if progress >= self.since else 0.0)
         return Pairs(torch.where(bridge, t1, pairs.t1), torch.where(bridge, t2, pairs.t2))
