@@ -145,7 +145,9 @@ def test_a_preset_that_an_experiment_lacks(
 # Moving MNIST
 
 
-def test_the_moving_mnist_command_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_moving_mnist_command_end_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     run(
         monkeypatch,
         "run",
@@ -163,6 +165,10 @@ def test_the_moving_mnist_command_end_to_end(tmp_path: Path, monkeypatch: pytest
     for name in ("direction_kept", "displacement_tv", "exact_displacement"):
         assert 0 <= measures[name]["mean"] <= 1
     assert measures["nats_per_frame"]["importance"]["mean"] <= measures["nats_per_frame"]["bound"]["mean"] + 1
+    capsys.readouterr()
+    run(monkeypatch, "eval", tmp_path / "run" / "seed-0", "--json")
+    alone = json.loads(capsys.readouterr().out)
+    assert alone["measures"]["digit_kept"].keys() == measures["digit_kept"].keys()
     film = Image.open(tmp_path / "out" / "moving_mnist.gif")
     assert getattr(film, "n_frames", 1) == 12 + 1 + JUMPS
 

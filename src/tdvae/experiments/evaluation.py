@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,10 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from tdvae import saved
+from tdvae.data import mnist
 from tdvae.distributions import Categorical
 from tdvae.errors import InputError
-from tdvae.experiments import oscillator, own_data
-from tdvae.experiments.report import Measures, results, show_table
+from tdvae.experiments import moving_mnist, oscillator, own_data
+from tdvae.experiments.report import Measures, results, show_flat, show_table
 from tdvae.rollout import belief_at, rollout
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
@@ -31,6 +33,8 @@ def evaluate_saved(run_or_name: str, seed: int, as_json: bool) -> None:
     content = results(found.info["experiment"], preset, [seed], time.monotonic() - begin, [measures], paper)
     if as_json:
         print(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
+    elif found.info["experiment"] == moving_mnist.NAME:
+        show_flat(f"{run_or_name} on test digits, seed {seed}", content["measures"], names)
     else:
         show_table(f"{run_or_name} on held-out sequences, seed {seed}", content["measures"], names)
 
@@ -39,8 +43,19 @@ def _measure(found: saved.SavedModel, seed: int) -> tuple[Measures, dict[str, st
     if found.info.get("experiment") == oscillator.NAME:
         settings, n = oscillator.settings_of(found.info), found.info["test_sequences"]
         return oscillator.evaluate(found.model, settings, n, seed), oscillator.TABLE, oscillator.PAPER
+    if found.info.get("experiment") == moving_mnist.NAME:
+        preset, given_dt = moving_mnist.PRESETS[found.info["preset"]], found.info["given_dt"]
+        test, network = moving_mnist.held_out(preset, seed), moving_mnist.judge_of(preset, _judge_folder(found))
+        measures = moving_mnist.evaluate(found.model, test, network, preset.samples, given_dt, seed)
+        return measures, {name: label for name, label in moving_mnist.TABLE.items() if name in measures}, {}
     measures = own_data.evaluate(found.model, own_data.OwnData.from_info(_own_info(found)), seed)
     return measures, {name: label for name, label in own_data.TABLE.items() if name in measures}, {}
+
+
+def _judge_folder(found: saved.SavedModel) -> Path:
+    """Where the digit classifier is kept: beside the run it judged, else in the cache."""
+    beside = Path(found.source).parent / "classifier"
+    return beside if beside.exists() else mnist.default_folder().parent / f"classifier-{found.info['preset']}"
 
 
 def _own_info(found: saved.SavedModel) -> dict[str, Any]:

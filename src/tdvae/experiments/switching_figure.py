@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from tdvae.data.switching import OPENING
 from tdvae.experiments.report import Measures
-from tdvae.experiments.switching import Cell, Preset, moments
+from tdvae.experiments.switching import ON_THE_WAY, Cell, Preset, moments
 
 COLOURS = {"tdvae": "#d1495b", "next_step": "#2e6f95"}
 LABELS = {"tdvae": "TD-VAE", "next_step": "next-step predictor"}
@@ -38,8 +38,8 @@ def draw(preset: Preset, measures: Measures, curves: Curves, path: Path) -> None
                 panel.axhline(0.5, color="#999999", linestyle=":", lw=1)
                 panel.set_ylim(0.45, 1.0)
             axes[2 * row, column].set_title(f"LSTM {size}, interval {interval}", fontsize=11)
-        axes[2 * row, 0].set_ylabel("accuracy")
-        axes[2 * row + 1, 0].set_ylabel("accuracy")
+        axes[2 * row, 0].set_ylabel(f"accuracy, {preset.probe} probe")
+        axes[2 * row + 1, 0].set_ylabel(f"accuracy, {ON_THE_WAY} probe")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     handles += [axes[0, 0].lines[-2], axes[0, 0].lines[-1]]
     figure.legend(handles, [*labels, "exact inference", "chance"], loc="outside lower center", ncols=4, frameon=False)
