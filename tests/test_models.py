@@ -43,7 +43,7 @@ CONFIGS = {
     "turning": TURNING,
     "bits": TDVAEConfig(event_shape=(4, 3), likelihood="bernoulli", encoder=(9, 8), decoder=(10,), dt="none"),
     "mixture": TDVAEConfig(layers=3, latent=2, hidden=8, components=4, drift="turn", dt="none"),
-    "sharp": TDVAEConfig(encoder=(6,), belief=5, shows_input=True, log_sigma=-2.0, latent=3),
+    "sharp": TDVAEConfig(encoder=(6,), belief=5, shown=2, log_sigma=-2.0, latent=3),
     "chrono": TDVAEConfig(belief_network="chrono_lstm", belief=6, latent=3, hidden=8, drift="turn"),
     "classes": TDVAEConfig(event_shape=(5,), likelihood="categorical", classes=4, maps="residual", hidden=10),
     "acting": TDVAEConfig(event_shape=(2,), actions=3, rewards=True, smoothing="product", drift="stay"),

@@ -73,7 +73,7 @@ _MODEL = TDVAEConfig(
     encoder=(384, 128),
     decoder=(384, 384),
     belief=128,
-    shows_input=True,
+    shown=2,
     latent=16,
     maps="residual",
     hidden=128,
@@ -82,6 +82,7 @@ _MODEL = TDVAEConfig(
     drift="stay",
     components=LONGEST,
     smoothing="product",
+    log_sigma=-2.0,
 )
 _TRAIN = TrainConfig(
     batch=64,
@@ -107,7 +108,7 @@ PRESETS = {
         samples=2,
         classifier_steps=10,
     ),
-    "cpu": Preset(_MODEL, replace(_TRAIN, steps=3_400), steps_given_dt=1_700, seeds=(0, 1, 2)),
+    "cpu": Preset(_MODEL, replace(_TRAIN, steps=2_800), steps_given_dt=900, seeds=(0, 1, 2)),
     "paper": Preset(_PAPER_MODEL, TrainConfig(steps=200_000, batch=512, pairs=1), Uniform(1, LONGEST), seeds=(0, 1, 2)),
 }
 

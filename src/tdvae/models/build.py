@@ -81,7 +81,7 @@ def _looking_back(config: RecurrentConfig) -> tuple[ObservationEncoder, BeliefNe
 
 def _belief_network(config: RecurrentConfig, inputs: int) -> BeliefNetwork:
     if config.belief_network == "lstm":
-        return LSTMBelief(inputs, config.belief, config.shows_input)
+        return LSTMBelief(inputs, config.belief, config.shown)
     if config.belief_network == "chrono_lstm":
         return ChronoLSTMBelief(inputs, config.belief, config.memory)
     if config.belief_network == "deep_lstm":

@@ -25,7 +25,7 @@ class RecurrentConfig:
     belief_network: Literal["lstm", "chrono_lstm", "deep_lstm", "linear_recurrence"] = "lstm"
     belief: int = 50  # size of one belief layer; modes of a linear recurrence
     belief_layers: int = 1  # deep_lstm: how many
-    shows_input: bool = False  # lstm: the code holds the encoded observation beside the network's state
+    shown: int = 0  # lstm: how many of the last encoded observations the code shows beside the network's state
     memory: tuple[float, float] = (10.0, 150.0)  # linear_recurrence, chrono_lstm: initial time constants, in steps
     fastest: float = math.pi  # linear_recurrence: highest initial frequency, rad/step
     readout: int = 0  # size of a residual map that reads the belief code; 0 = the code itself
@@ -40,14 +40,14 @@ class RecurrentConfig:
                 raise InputError(f"{name}: expected one of {get_args(hint)}, got {getattr(self, name)!r}")
         for name in ("belief", "belief_layers", "readout_hidden"):
             _check_at_least(1, name, getattr(self, name))
-        for name in ("readout", "actions", "blocks"):
+        for name in ("readout", "actions", "blocks", "shown"):
             _check_at_least(0, name, getattr(self, name))
         for name in ("event_shape", "encoder", "decoder"):
             for size in getattr(self, name):
                 _check_at_least(1, name, size)
         _check_at_least(1, "event_shape's dimensions", len(self.event_shape))
-        if self.shows_input and self.belief_network != "lstm":
-            raise InputError(f"shows_input: only an lstm has this option, got {self.belief_network}")
+        if self.shown and self.belief_network != "lstm":
+            raise InputError(f"shown: only an lstm has this option, got {self.belief_network}")
         for name, value in (("sigma", self.sigma), ("memory", min(self.memory)), ("fastest", self.fastest)):
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise InputError(f"{name}: expected positive numbers, got {getattr(self, name)}")

@@ -40,28 +40,37 @@ def full_precision(like: Tensor) -> torch.autocast:
 class LSTMBelief(BeliefNetwork):
     """h_t, c_t = LSTM(x_t, h_{t-1}, c_{t-1}), and b_t = h_t (App. D).
 
-    With ``shows_input``, b_t = [h_t, x_t]: what is seen right now need not pass through memory first.
+    With ``shown`` > 0 the code also shows the last inputs, b_t = [h_t, x_t, x_{t-1}, …]: what is seen right now need
+    not pass through memory first, and how it differs from before is there to be read.
     """
 
-    def __init__(self, inputs: int, size: int, shows_input: bool = False) -> None:
+    def __init__(self, inputs: int, size: int, shown: int = 0) -> None:
         super().__init__()
-        self.shown = inputs if shows_input else 0
-        self.size = size + self.shown
+        self.inputs, self.shown = inputs, shown
+        self.size = size + shown * inputs
         self.lstm = nn.LSTM(inputs, size, batch_first=True)
         _remember_by_default(self.lstm, "bias_ih_l0", size)
         self.first = nn.Parameter(torch.zeros(2, size))
 
     def initial(self, batch: int) -> Belief:
         h, c = self.first[:, None].expand(2, batch, -1)
-        return Belief(torch.cat([h, h.new_zeros(batch, self.shown)], dim=-1), (h, c))
+        if not self.shown:
+            return Belief(h, (h, c))
+        before = h.new_zeros(batch, self.shown * self.inputs)
+        return Belief(torch.cat([h, before], dim=-1), (h, c, before))
 
     def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
-        h, c = (part[None].contiguous() for part in belief.carry)
+        h, c, *before = belief.carry
         with full_precision(inputs):
-            codes, (h, c) = self.lstm(inputs.to(self.first.dtype), (h, c))
-        if self.shown:
-            codes = torch.cat([codes, inputs.to(codes.dtype)], dim=-1)
-        return codes, Belief(codes[:, -1], (h[0], c[0]))
+            codes, (hs, cs) = self.lstm(inputs.to(self.first.dtype), (h[None].contiguous(), c[None].contiguous()))
+        if not self.shown:
+            return codes, Belief(codes[:, -1], (hs[0], cs[0]))
+        # The last inputs of before, then all of now: the one ``lag`` steps ago is a window of these.
+        past = torch.cat([before[0].unflatten(-1, (self.shown, self.inputs)), inputs.to(codes.dtype)], dim=1)
+        length = inputs.shape[1]
+        windows = [past[:, self.shown - lag : self.shown - lag + length] for lag in range(self.shown)]
+        codes = torch.cat([codes, *windows], dim=-1)
+        return codes, Belief(codes[:, -1], (hs[0], cs[0], past[:, -self.shown :].flatten(1)))
 
 
 class ChronoLSTMBelief(BeliefNetwork):
