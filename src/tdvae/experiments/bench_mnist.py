@@ -173,7 +173,7 @@ def race(minutes: float, look_every: float) -> dict[str, Lap]:
 def _lap(
     step: Step, data: MovingSequences, test: MovingSequences, limit: float, look_every: float, goal: float | None
 ) -> Lap:
-    """Processor time, which on a machine with nothing else to do is wall time; making batches counts, looking does not."""
+    """Processor time, on an idle machine the same as wall time. Making batches counts, measuring the loss does not."""
     lap = Lap([], [])
     clock, looked, number = 0.0, 0.0, 0
     while True:

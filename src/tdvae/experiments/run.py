@@ -111,29 +111,35 @@ def run_moving_mnist(name: str, seed: int | None, run_dir: Path, out: Path | Non
 
 
 def run_switching(name: str, seed: int | None, run_dir: Path, out: Path | None, resume: bool) -> None:
-    """Train the grid, a stack of runs for each cell and method; write accuracies beside the exact limit, and figure."""
+    """Train a stack of runs for each size and method; write and draw the grid of accuracies beside the exact limit."""
     preset = _preset(switching.PRESETS, name)
     (seed,) = _seeds((0,), seed)
     check_folders(run_dir, out, resume)
     begin = time.monotonic()
-    wanted = [(cell, method) for cell in switching.cells(preset) for method in switching.METHODS]
-    jobs = [
-        Job(
-            run_dir / f"{cell},{method}",
-            partial(switching.train, preset, cell, method, seed),
-            partial(switching.measure, preset, cell, method, seed),
+    wanted = [(size, method) for size in sorted(preset.sizes, reverse=True) for method in switching.METHODS]
+    jobs = {
+        (size, method): Job(
+            run_dir / f"lstm={size},{method}",
+            partial(switching.train, preset, size, method, seed),
+            partial(switching.measure, preset, size, method, seed),
             resume,
             "lines",
         )
-        for cell, method in wanted
-    ]
-    finished = dict(zip(wanted, do_all(jobs), strict=True))
+        for size, method in wanted
+    }
+    finished = dict(zip(wanted, do_all(list(jobs.values())), strict=True))
     by_run = switching.gather({key: done.measures for key, done in finished.items()}, preset)
     content = results(switching.NAME, name, [seed], time.monotonic() - begin, by_run, switching.PAPER)
     content["measures"]["accuracy_bayes"] = switching.limit(preset, seed)
-    content["train_seconds"] = {f"{cell},{method}": done.train_seconds for (cell, method), done in finished.items()}
+    content["train_seconds"] = {
+        f"lstm={size},{method}": done.train_seconds for (size, method), done in finished.items()
+    }
     show_table(f"switching, preset {name}, {preset.runs} runs a cell", content["measures"], switching.TABLE, columns="")
-    curves = {key: switching.learning_curve(job.run_dir) for key, job in zip(wanted, jobs, strict=True)}
+    curves = {
+        (size, interval, method): switching.learning_curve(job.run_dir, interval)
+        for (size, method), job in jobs.items()
+        for interval in preset.intervals
+    }
     for folder in _write(switching.NAME, content, run_dir, out):
         switching_figure.draw(preset, content["measures"], curves, folder / "switching.png")
         print(f"wrote {folder / 'switching.png'}")

@@ -2,6 +2,9 @@
 
 Two belief networks with the same LSTM, one trained by the TD-VAE loss and one to predict the next step, are asked just
 before the last interval which of the first two frequencies was the larger one.
+
+Both train on separating intervals of many lengths. What a belief has seen just before the last interval does not depend
+on what comes after, so one training serves all intervals of the grid: the probe asks after 20 + interval observations.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ NAME = "switching"
 METHODS: dict[str, Objective] = {"tdvae": tdvae_loss, "next_step": next_step_loss}
 WEIGHTS, TRAIN, STAGES, PROBE, WATCH, BAYES = 401, 402, 403, 404, 405, 406  # purposes of derived seeds
 PAPER: Measures = {}  # the paper shows this experiment in a figure and gives no number
-MOMENTS = 6  # of the separating interval at which the probe asks: where is it forgotten?
+MOMENTS = (0, 5, 10, 20, 35, 50, 75, 100)  # steps into the separating interval: where is it forgotten?
 UNTOLD = 3  # steps of the last interval that say little yet about its frequency: no bridge ends there
 ON_THE_WAY = "logistic"  # the probe that asks there
 CODES_AT_ONCE = 500
@@ -51,7 +54,7 @@ class Preset:
     """A grid of cells and how each is trained, the same for both methods."""
 
     train: TrainConfig  # its batch is for each run
-    stages: tuple[tuple[int, int], ...]  # (interval, steps): the curriculum, of which a cell leaves out longer ones
+    stages: tuple[tuple[int, int], ...]  # (interval, steps): the curriculum
     mixed: float = 0.5  # share of the steps with an interval drawn from all up to the stage's
     sizes: tuple[int, ...] = (10, 25, 50)
     intervals: tuple[int, ...] = (20, 50, 100)
@@ -68,6 +71,8 @@ class Preset:
                 raise InputError(f"{name}: expected at least one, got none: the grid would be empty")
         if min(self.sizes) < 1 or min(self.intervals) < 1:
             raise InputError(f"sizes and intervals: expected at least 1, got {self.sizes} and {self.intervals}")
+        if max(self.intervals) > max(interval for interval, _ in self.stages):
+            raise InputError(f"intervals: got {self.intervals}, but no stage of the curriculum is as long")
         if self.runs < 1:
             raise InputError(f"runs: expected at least 1, got {self.runs}")
         if self.probe not in PROBES:
@@ -82,8 +87,8 @@ _TRAIN = TrainConfig(
     schedule="cosine",
     warmup=50,
     clip=10.0,
-    validate_every=360,
-    checkpoint_every=360,
+    validate_every=500,
+    checkpoint_every=500,
     accelerator="cpu",
 )
 
@@ -100,31 +105,24 @@ PRESETS = {
         bayes_sequences=50,
         bayes_grid=8,
     ),
-    "cpu": Preset(_TRAIN, stages=((5, 500), (10, 200), (20, 300), (40, 250), (70, 250), (100, 300))),
+    "cpu": Preset(_TRAIN, stages=((5, 600), (10, 250), (20, 350), (40, 350), (70, 400), (100, 550))),
     # As far as the paper tells: no curriculum, long training.
     "paper": Preset(replace(_TRAIN, learning_rate=5e-4, schedule="constant"), stages=((100, 100_000),)),
 }
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One size of the LSTM and one length of the separating interval."""
-
-    size: int
-    interval: int
-
-    def __str__(self) -> str:
-        return f"lstm={self.size},interval={self.interval}"
-
-    @property
-    def settings(self) -> SwitchingSettings:
-        return SwitchingSettings(interval=self.interval)
+def cell(size: int, interval: int) -> str:
+    """The name of a cell of the grid."""
+    return f"lstm={size},interval={interval}"
 
 
-def cells(preset: Preset) -> list[Cell]:
-    """All of the grid, the dearest first: they decide when it is done."""
-    every = [Cell(size, interval) for size in preset.sizes for interval in preset.intervals]
-    return sorted(every, key=lambda cell: -(cell.size + 10) * (cell.interval + OPENING + LAST))
+def asked_at(preset: Preset) -> list[int]:
+    """After how many observations the probe asks, for the grid's intervals."""
+    return [OPENING + interval for interval in preset.intervals]
+
+
+def longest(preset: Preset) -> SwitchingSettings:
+    return SwitchingSettings(interval=max(preset.intervals))
 
 
 def config(method: str, size: int) -> RecurrentConfig:
@@ -152,52 +150,54 @@ def jumps() -> Jumps:
     return Bridging(0.15, OPENING, LAST - UNTOLD, short, since=0.2)
 
 
-def curriculum(preset: Preset, cell: Cell, seed: int) -> SwitchingCurriculum:
-    """The cell's training sequences, a block for each step: the separating interval is lengthened stage by stage.
+def curriculum(preset: Preset, seed: int) -> SwitchingCurriculum:
+    """The training sequences, a block for each step: the separating interval is lengthened stage by stage.
 
-    A share of the steps draws a shorter one, so that what was learned is not lost. Stages with a longer interval than
-    the cell's own last as long, with the cell's.
+    A share of the steps draws a shorter one, so that what was learned is not lost.
     """
     generator = torch.Generator().manual_seed(derive_seed(seed, STAGES))
     intervals: list[int] = []
     for interval, steps in preset.stages:
-        longest = min(interval, cell.interval)
-        shorter = torch.randint(1, longest + 1, (steps,), generator=generator)
+        shorter = torch.randint(1, interval + 1, (steps,), generator=generator)
         mixed = torch.rand(steps, generator=generator) < preset.mixed
-        intervals += torch.where(mixed, shorter, longest).tolist()
+        intervals += torch.where(mixed, shorter, interval).tolist()
     batch = preset.train.batch * preset.runs
-    return SwitchingCurriculum(cell.settings, tuple(intervals), batch, derive_seed(seed, TRAIN) % 2**62)
+    return SwitchingCurriculum(longest(preset), tuple(intervals), batch, derive_seed(seed, TRAIN) % 2**62)
 
 
 def train(
-    preset: Preset, cell: Cell, method: str, seed: int, run_dir: Path, resume: bool, progress: Progress
+    preset: Preset, size: int, method: str, seed: int, run_dir: Path, resume: bool, progress: Progress
 ) -> FitResult:
-    """All runs of a cell by one method, as a stack; the probe's accuracy is followed in metrics.jsonl."""
-    stack = _stack(preset, cell, method, seed)
-    data = curriculum(preset, cell, seed)
+    """All runs of one size and method, as a stack; the probe's accuracies are followed in metrics.jsonl."""
+    stack = _stack(preset, size, method, seed)
+    data = curriculum(preset, seed)
     steps = len(data.intervals)
     train = replace(preset.train, steps=steps, batch=data.block, shuffle=False, seed=seed)
-    watched = Asked.draw(cell.settings, preset.watched_sequences, derive_seed(seed, WATCH))
+    watched = Asked.draw(longest(preset), preset.watched_sequences, derive_seed(seed, WATCH))
 
     def watch() -> dict[str, float]:
-        accuracy = watched.accuracy(stack.models(), preset.probe, [cell.settings.before_last])[0]
-        return {f"accuracy/{run}": float(value) for run, value in enumerate(accuracy)}
+        rows = watched.accuracy(stack.models(), preset.probe, asked_at(preset))
+        return {
+            f"accuracy/{interval}/{run}": float(value)
+            for interval, row in zip(preset.intervals, rows, strict=True)
+            for run, value in enumerate(row)
+        }
 
-    info = {"experiment": NAME, "cell": str(cell), "method": method}
+    info = {"experiment": NAME, "size": size, "method": method}
     return fit(stack, data, jumps(), train, run_dir, None, resume, info, progress, watch)
 
 
-def _stack(preset: Preset, cell: Cell, method: str, seed: int) -> Stack:
+def _stack(preset: Preset, size: int, method: str, seed: int) -> Stack:
     learners = []
     for run in range(preset.runs):
         torch.manual_seed(derive_seed(seed, WEIGHTS, run))
-        learners.append(Learner(build(config(method, cell.size)), METHODS[method]))
+        learners.append(Learner(build(config(method, size)), METHODS[method]))
     return Stack(learners)
 
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Sequences of a cell to fit a probe on, and as many others to test it on."""
+    """Sequences to fit a probe on, and as many others to test it on."""
 
     fit: SwitchingRecord
     test: SwitchingRecord
@@ -224,26 +224,29 @@ def _codes(models: list[Model], record: SwitchingRecord, times: list[int]) -> Te
     return torch.stack(of_runs).permute(2, 0, 1, 3)
 
 
-def measure(preset: Preset, cell: Cell, method: str, seed: int, run_dir: Path) -> Measures:
-    """Accuracies of every run of a finished stack: by each kind of probe just before the last interval; on the way."""
-    models = load_stack(preset, cell, method, seed, run_dir)
-    asked = Asked.draw(cell.settings, preset.probe_sequences, derive_seed(seed, PROBE))
-    times = moments(cell)
-    on_the_way = asked.accuracy(models, ON_THE_WAY, times)
-    final = {kind: asked.accuracy(models, kind, times[-1:])[0].tolist() for kind in PROBES}
-    return {"final": final, "on_the_way": {str(t): row.tolist() for t, row in zip(times, on_the_way, strict=True)}}
+def measure(preset: Preset, size: int, method: str, seed: int, run_dir: Path) -> Measures:
+    """Accuracies of every run of a finished stack: by each kind of probe for the grid's intervals; and on the way."""
+    models = load_stack(preset, size, method, seed, run_dir)
+    asked = Asked.draw(longest(preset), preset.probe_sequences, derive_seed(seed, PROBE))
+    grid: Measures = {}
+    for kind in PROBES:
+        rows = asked.accuracy(models, kind, asked_at(preset)).tolist()
+        grid[kind] = {str(interval): row for interval, row in zip(preset.intervals, rows, strict=True)}
+    times = moments(preset)
+    on_the_way = asked.accuracy(models, ON_THE_WAY, times).tolist()
+    return {"grid": grid, "on_the_way": {str(t): row for t, row in zip(times, on_the_way, strict=True)}}
 
 
-def load_stack(preset: Preset, cell: Cell, method: str, seed: int, run_dir: Path) -> list[Model]:
+def load_stack(preset: Preset, size: int, method: str, seed: int, run_dir: Path) -> list[Model]:
     """The models of a trained stack."""
-    stack = _stack(preset, cell, method, seed)
+    stack = _stack(preset, size, method, seed)
     stack.load_state_dict(checkpoint.newest(run_dir / "checkpoints", "step")[0].tensors["weights"])
     return stack.models()
 
 
-def moments(cell: Cell) -> list[int]:
-    """When the probe asks: at the interval's begin, at even steps through it, and at its end."""
-    return [OPENING + round(cell.interval * part / (MOMENTS - 1)) for part in range(MOMENTS)]
+def moments(preset: Preset) -> list[int]:
+    """After how many observations the probe asks on the way."""
+    return [OPENING + step for step in MOMENTS if step <= max(preset.intervals)]
 
 
 def bayes_accuracy(preset: Preset, seed: int) -> tuple[float, float]:
@@ -256,14 +259,15 @@ def bayes_accuracy(preset: Preset, seed: int) -> tuple[float, float]:
     return float(right.mean()), float(right.std() / len(right) ** 0.5)
 
 
-def learning_curve(run_dir: Path) -> tuple[list[int], list[list[float]]]:
+def learning_curve(run_dir: Path, interval: int) -> tuple[list[int], list[list[float]]]:
     """Training steps, and at each the probe's accuracy of every run."""
     steps, accuracies = [], []
     for line in (run_dir / "metrics.jsonl").read_text().splitlines():
         entry = json.loads(line)
-        if "accuracy/0" in entry:
-            steps.append(entry.pop("step"))
-            accuracies.append(list(entry.values()))
+        of_runs = [value for name, value in entry.items() if name.startswith(f"accuracy/{interval}/")]
+        if of_runs:
+            steps.append(entry["step"])
+            accuracies.append(of_runs)
     return steps, accuracies
 
 
@@ -274,17 +278,18 @@ TABLE = {
 }
 
 
-def gather(finished: dict[tuple[Cell, str], Measures], preset: Preset) -> list[Measures]:
+def gather(finished: dict[tuple[int, str], Measures], preset: Preset) -> list[Measures]:
     """The accuracies of each run, by measure and cell: what `report.results` summarises."""
     by_run: list[Measures] = []
     for run in range(preset.runs):
         measures: Measures = {}
-        for (cell, method), measured in finished.items():
-            for kind, accuracies in measured["final"].items():
+        for (size, method), measured in finished.items():
+            for kind, by_interval in measured["grid"].items():
                 name = f"accuracy_{method}" if kind == preset.probe else f"accuracy_{method}_{kind}"
-                measures.setdefault(name, {})[str(cell)] = accuracies[run]
+                for interval, accuracies in by_interval.items():
+                    measures.setdefault(name, {})[cell(size, int(interval))] = accuracies[run]
             for t, accuracies in measured["on_the_way"].items():
-                measures.setdefault(f"accuracy_{method}_at", {})[f"{cell},t={t}"] = accuracies[run]
+                measures.setdefault(f"accuracy_{method}_at", {})[f"lstm={size},t={t}"] = accuracies[run]
         by_run.append(measures)
     return by_run
 
@@ -292,4 +297,5 @@ def gather(finished: dict[tuple[Cell, str], Measures], preset: Preset) -> list[M
 def limit(preset: Preset, seed: int) -> Measures:
     """The exact limit for every cell; its spread is the standard error, over the sequences it was measured on."""
     accuracy, error = bayes_accuracy(preset, seed)
-    return {str(cell): {"mean": accuracy, "spread": error, "n": preset.bayes_sequences} for cell in cells(preset)}
+    entry = {"mean": accuracy, "spread": error, "n": preset.bayes_sequences}
+    return {cell(size, interval): entry for size in preset.sizes for interval in preset.intervals}
