@@ -111,27 +111,23 @@ class DenseHeads(nn.Module):
 
 
 class MixtureHead(nn.Module):
-    """A mixture of normals from one D map, for a jump that may have been of 1, 2, … steps.
+    """A mixture of normals from one D map, for a layer whose law has several peaks. Components start ``APART``."""
 
-    Component k moves k times as far as the first, by a change they share, and then by one of its own that starts near
-    zero: what single steps teach about the way to go holds for all.
-    """
-
-    steps: Tensor
+    APART = 0.3  # spread of their first means: alike, they would learn alike
 
     def __init__(
         self, context: int, size: int, components: int, make_map: MapFactory, log_sigma: float, gain: float = 1.0
     ) -> None:
         super().__init__()
-        self.size, self.components, self.log_sigma = size, components, log_sigma
-        self.map = make_map(context, size + components * (2 * size + 1), gain=gain)
-        self.register_buffer("steps", torch.arange(1.0, components + 1)[:, None], persistent=False)
+        self.components, self.log_sigma = components, log_sigma
+        self.map = make_map(context, components * (2 * size + 1), gain=gain)
+        self.apart = nn.Parameter(torch.randn(components, size) * self.APART)
 
     def forward(self, context: Tensor, around: Tensor | None) -> NormalMixture:
-        output = self.map(context).to(self.steps.dtype)
-        change, each = output.split([self.size, output.shape[-1] - self.size], dim=-1)
-        own, log_sigma, logits = each.unflatten(-1, (self.components, -1)).split([self.size, self.size, 1], dim=-1)
-        mean = self.steps * change[..., None, :] + own
+        output = self.map(context).to(self.apart.dtype).unflatten(-1, (self.components, -1))
+        size = self.apart.shape[-1]
+        mean, log_sigma, logits = output.split([size, size, 1], dim=-1)
+        mean = self.apart + mean
         if around is not None:
             mean = around[..., None, :] + mean
         return NormalMixture(DiagonalNormal(mean, softly_bounded(self.log_sigma + log_sigma)), logits[..., 0])
