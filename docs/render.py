@@ -93,15 +93,15 @@ def _numbers(cell: str) -> tuple[int, int]:
 
 
 FLAT = {
-    "direction_kept": "direction kept in all six jumps",
-    "direction_kept_per_jump": "direction kept, single jumps",
+    "direction_kept": "direction kept: none of six jumps goes the other way",
+    "forward_jumps": "jumps that go the true way (the others stand still or go back)",
     "digit_kept": "digit kept after {} jumps",
     "classifier_accuracy": "the classifier on real test frames",
     "displacement_tv": "displacement per jump: total variation from uniform on 1 … 4",
     "displacement_law": "share of jumps that move {} pixels",
     "nats_per_frame": "nats per frame, {}",
     "exact_displacement": "with δt given: jumps of exactly δt",
-    "direction_kept_given_dt": "with δt given: direction kept in all six jumps",
+    "direction_kept_given_dt": "with δt given: direction kept",
     "digit_kept_given_dt": "with δt given: digit kept after {} jumps",
     "nats_per_frame_given_dt": "with δt given: nats per frame, {}",
     "sequences_per_second_ratio": "sequences per second with the same gradients / plain baseline",

@@ -125,7 +125,7 @@ class Eval:
     """Measure a trained model on held-out sequences. With --json, standard output holds the JSON and nothing else."""
 
     run: tyro.conf.Positional[str]
-    """A run folder, or the name of a model that ships with the package: oscillator."""
+    """A run folder, or the name of a model that ships with the package: oscillator, moving_mnist."""
     seed: int = 0
     """Seed of the fresh held-out sequences and of the Monte Carlo samples."""
     json: bool = False

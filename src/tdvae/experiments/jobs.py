@@ -19,7 +19,7 @@ from tdvae.training.checkpoint import to_json, write_file
 from tdvae.training.log import Progress
 from tdvae.training.loop import check_unused
 
-MEASURED = "measures.json"  # in the run folder of a job that is done
+TRAINED, MEASURED = "training.json", "measures.json"  # in the run folder, when a job has come so far
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,19 @@ def do_all(jobs: list[Job]) -> list[Finished]:
 
 
 def _do(job: Job) -> Finished:
-    """Train and measure; a job that an earlier run had finished is only read."""
-    done = job.run_dir / MEASURED
+    """Train and measure; what an earlier run had finished of it is only read."""
+    done, trained = job.run_dir / MEASURED, job.run_dir / TRAINED
     if job.resume and done.exists():
         return Finished(**json.loads(done.read_text()))
-    begin = time.monotonic()
-    # A run that was not reached before an interruption has nothing to resume.
-    resume = job.resume and (job.run_dir / "config.json").exists()
-    job.train(job.run_dir, resume, job.progress)
-    elapsed = time.monotonic() - begin
-    finished = Finished(job.measure(job.run_dir), None if resume else round(elapsed, 1))
+    if not (job.resume and trained.exists()):
+        begin = time.monotonic()
+        # A run that was not reached before an interruption has nothing to resume.
+        resume = job.resume and (job.run_dir / "config.json").exists()
+        job.train(job.run_dir, resume, job.progress)
+        seconds = None if resume else round(time.monotonic() - begin, 1)
+        write_file(trained, to_json({"seconds": seconds}))
+    seconds = json.loads(trained.read_text())["seconds"]
+    finished = Finished(job.measure(job.run_dir), seconds)
     write_file(done, to_json(finished.__dict__))
     return finished
 
