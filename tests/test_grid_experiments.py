@@ -28,6 +28,11 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> None:
     cli.main()
 
 
+def width_of(path: Path) -> int:
+    with Image.open(path) as picture:
+        return picture.size[0]
+
+
 # Switching
 
 
@@ -44,7 +49,7 @@ def test_the_switching_command_end_to_end_and_again(tmp_path: Path, monkeypatch:
     assert content["measures"]["accuracy_tdvae"]["lstm=6,interval=4"]["n"] == preset.runs
     asked = {f"lstm={size},t={t}" for size in preset.sizes for t in switching.moments(preset)}
     assert set(content["measures"]["accuracy_tdvae_at"]) == asked
-    assert Image.open(tmp_path / "out" / "switching.png").size[0] > 500
+    assert width_of(tmp_path / "out" / "switching.png") > 500
     weights = {p: p.stat().st_mtime_ns for p in (tmp_path / "grid").rglob("*.safetensors")}
     (tmp_path / "grid" / "lstm=4,tdvae" / "measures.json").unlink()  # as if it had been interrupted there
     run(monkeypatch, "run", "switching", "--preset", "smoke", *where, "--resume")
@@ -177,8 +182,8 @@ def test_the_moving_mnist_command_end_to_end(
     run(monkeypatch, "eval", tmp_path / "run" / "seed-0", "--json")
     alone = json.loads(capsys.readouterr().out)
     assert alone["measures"]["digit_kept"].keys() == measures["digit_kept"].keys()
-    film = Image.open(tmp_path / "out" / "moving_mnist.gif")
-    assert getattr(film, "n_frames", 1) == 12 + 1 + JUMPS
+    with Image.open(tmp_path / "out" / "moving_mnist.gif") as film:
+        assert getattr(film, "n_frames", 1) == 12 + 1 + JUMPS
 
 
 class Knowing(Model):
@@ -264,4 +269,4 @@ def test_a_race_ends_when_the_goal_is_reached(monkeypatch: pytest.MonkeyPatch, t
     costs = {"T=5": {"mean": 1.0}, "T=10": {"mean": 2.0}, "K=1": {"mean": 1.0}}
     monkeypatch.setattr(bench, "_draw_race", lambda axes, laps: axes.plot([0, 1]))
     bench.draw(costs, laps, tmp_path / "bench.png")
-    assert Image.open(tmp_path / "bench.png").size[0] > 300
+    assert width_of(tmp_path / "bench.png") > 300
