@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/oscillator.md", "docs/moving_mnist.md")
+PAGES = ("README.md", "docs/oscillator.md", "docs/switching.md", "docs/moving_mnist.md")
 ROWS = {
     "information_share": "share of attainable information",
     "coverage_50": "coverage of the 50 % interval",

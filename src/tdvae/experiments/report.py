@@ -64,6 +64,14 @@ def show_table(title: str, measures: Measures, names: dict[str, str], columns: s
     Console().print(table)
 
 
+def show_by_key(title: str, measures: Measures, names: dict[str, str]) -> None:
+    """The same, turned: a row for each key and a column for each measure, where keys are many."""
+    table = Table("", *names.values(), title=title, title_justify="left")
+    for key in dict.fromkeys(key for name in names for key in measures[name]):
+        table.add_row(key, *[_cell(measures[name].get(key)) for name in names])
+    Console().print(table)
+
+
 def show_flat(title: str, measures: Measures, names: dict[str, str]) -> None:
     """A table with one number a row; a measure that nests has a row for each of its entries."""
     table = Table("", "", title=title, title_justify="left")

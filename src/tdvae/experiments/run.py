@@ -19,7 +19,7 @@ from tdvae.experiments import (
     switching_figure,
 )
 from tdvae.experiments.jobs import Job, check_folders, do_all
-from tdvae.experiments.report import results, show_flat, show_table, write_results
+from tdvae.experiments.report import results, show_by_key, show_flat, show_table, write_results
 from tdvae.training.log import Progress
 
 P = TypeVar("P")
@@ -134,7 +134,7 @@ def run_switching(name: str, seed: int | None, run_dir: Path, out: Path | None, 
     content["train_seconds"] = {
         f"lstm={size},{method}": done.train_seconds for (size, method), done in finished.items()
     }
-    show_table(f"switching, preset {name}, {preset.runs} runs a cell", content["measures"], switching.TABLE, columns="")
+    show_by_key(f"switching, preset {name}, {preset.runs} runs a cell", content["measures"], switching.TABLE)
     curves = {
         (size, interval, method): switching.learning_curve(job.run_dir, interval)
         for (size, method), job in jobs.items()
