@@ -182,6 +182,9 @@ def test_the_moving_mnist_command_end_to_end(
     run(monkeypatch, "eval", tmp_path / "run" / "seed-0", "--json")
     alone = json.loads(capsys.readouterr().out)
     assert alone["measures"]["digit_kept"].keys() == measures["digit_kept"].keys()
+    with pytest.raises(SystemExit):
+        run(monkeypatch, "rollout", tmp_path / "run" / "seed-0", "--from", "10", "--jumps", "1,1")
+    assert "this model's observations are pictures" in capsys.readouterr().err
     with Image.open(tmp_path / "out" / "moving_mnist.gif") as film:
         assert getattr(film, "n_frames", 1) == 12 + 1 + JUMPS
 

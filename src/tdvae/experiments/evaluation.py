@@ -78,6 +78,10 @@ def rollout_saved(run_or_name: str, start: int, jumps: list[int], samples: int, 
     if samples < 1 or seed < 0:
         raise InputError(f"samples: expected at least 1, got {samples}; seed: expected at least 0, got {seed}")
     found = saved.load_saved(run_or_name)
+    if found.info.get("experiment") == moving_mnist.NAME:
+        raise InputError(
+            "rollout: prints numbers, and this model's observations are pictures; use tdvae.rollout in Python"
+        )
     sequence = _held_out(found, seed)
     length = int(sequence.lengths[0])
     if not 0 <= start <= length:
