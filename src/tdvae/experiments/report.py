@@ -88,4 +88,5 @@ def _cell(entry: dict[str, Any] | None) -> str:
     if entry is None:
         return ""
     spread = "" if entry["spread"] is None else f" ± {entry['spread']:.3f}"
-    return f"{entry['mean']:.3f}{spread}"
+    mean = entry["mean"]
+    return f"{mean:.1e}{spread}" if 0 < abs(mean) < 5e-4 else f"{mean:.3f}{spread}"
