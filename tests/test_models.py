@@ -14,9 +14,20 @@ from torch import Tensor
 import tdvae
 from tdvae import Learner, Sequences, TDVAEConfig, TrainConfig, jumps
 from tdvae.distributions import DiagonalNormal, NormalMixture
-from tdvae.models import TDVAE, Model, NextStep, NextStepConfig, build, for_data
+from tdvae.models import (
+    TDVAE,
+    FilteringConfig,
+    MeanFieldConfig,
+    Model,
+    NextStep,
+    NextStepConfig,
+    StateSpace,
+    build,
+    for_data,
+)
 from tdvae.models.config import RecurrentConfig
 from tdvae.models.decoders import GaussianDecoder
+from tdvae.models.ssm import FilteringLadder
 from tdvae.nn.dense import JumpEmbedding
 from tdvae.nn.drift import Turn
 from tdvae.nn.ladder import product
@@ -57,6 +68,17 @@ NEXT_STEP = {
     "next_step_classes": NextStepConfig(event_shape=(5,), likelihood="categorical", classes=4, decoder=(10,)),
     "next_step_acting": NextStepConfig(event_shape=(2,), actions=3, decoder=(10,)),
 }
+STATE_SPACE: dict[str, RecurrentConfig] = {
+    "mean_field": MeanFieldConfig(latent=3, hidden=8),
+    "mean_field_acting": MeanFieldConfig(event_shape=(2,), latent=3, hidden=8, actions=3, rewards=True, drift="turn"),
+    "filtering": FilteringConfig(latent=3, hidden=8, particles=4),
+    "filtering_corrects": FilteringConfig(
+        event_shape=(2,), latent=3, hidden=8, actions=3, drift="turn", correction="product", particles=4
+    ),
+    "filtering_classes": FilteringConfig(
+        event_shape=(5,), likelihood="categorical", classes=4, maps="residual", hidden=10, drift="stay"
+    ),
+}
 N, T = 3, 24
 
 
@@ -80,12 +102,14 @@ def model(request: pytest.FixtureRequest) -> TDVAE:
     return build(CONFIGS[request.param])
 
 
-@pytest.fixture(params=[*CONFIGS, *NEXT_STEP])
+@pytest.fixture(params=[*CONFIGS, *NEXT_STEP, *STATE_SPACE])
 def any_model(request: pytest.FixtureRequest) -> Model:
-    return build({**CONFIGS, **NEXT_STEP}[request.param])
+    return build({**CONFIGS, **NEXT_STEP, **STATE_SPACE}[request.param])
 
 
 def learner_of(model: Model) -> Learner:
+    if isinstance(model, StateSpace):
+        return Learner(model, tdvae.state_space_loss)
     return Learner(model, tdvae.next_step_loss if isinstance(model, NextStep) else tdvae.tdvae_loss)
 
 
@@ -383,3 +407,40 @@ def test_a_loss_does_not_depend_on_what_it_leaves_unread() -> None:
         found.append([loss.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
     for needed, everything in zip(*found, strict=True):
         torch.testing.assert_close(needed, everything, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", STATE_SPACE)
+def test_padding_is_no_part_of_the_elbo(name: str) -> None:
+    """What lies beyond a sequence's end changes nothing, not even if it is absurd."""
+    model, data = build(STATE_SPACE[name]), observations(STATE_SPACE[name])
+    short = replace(data, lengths=torch.tensor([T, 5, 9]))
+    x = short.x.clone()
+    x[1, 5:] = 0 if model.config.classes else 1e6
+    losses = []
+    for sequences in (short, replace(short, x=x)):
+        torch.manual_seed(0)
+        losses.append(learner_of(model)(sequences, Pairs(torch.zeros(0), torch.zeros(0))).total)
+    assert bool(torch.isfinite(losses[0]))
+    torch.testing.assert_close(losses[0], losses[1])
+
+
+def test_a_filtering_belief_carries_paths_that_its_encoder_drew() -> None:
+    """Online paths and those of a whole sequence have one law, here seen in their mean and spread."""
+    config = FilteringConfig(latent=2, layers=1, hidden=8, particles=4_000)
+    model, data = build(config), observations(config).select(slice(0, 1)).until(4)
+    with torch.no_grad():
+        online = model.sample_state(tdvae.belief_at(model, data, 4), 20_000).flat[:, 0]
+        codes = model.read(model.filter(data).codes[:, 1:])
+        whole = model.infer(codes.expand(4_000, -1, -1), None).flat[:, -1]
+    torch.testing.assert_close(online.mean(0), whole.mean(0), rtol=0, atol=0.08)
+    torch.testing.assert_close(online.std(0), whole.std(0), rtol=0.08, atol=0)
+
+
+def test_a_copy_of_a_filtering_model_borrows_the_copys_transition() -> None:
+    config = FilteringConfig(latent=2, correction="product", drift="turn")
+    twin = copy.deepcopy(build(config))
+    assert isinstance(twin.q, FilteringLadder)
+    assert twin.q._prior is not None
+    assert twin.q._drift is not None
+    assert twin.q._prior.__self__ is twin.p_T  # type: ignore[attr-defined]
+    assert twin.q._drift.__self__ is twin.p_T.drift  # type: ignore[attr-defined]

@@ -2,9 +2,16 @@
 
 from tdvae import data, exact, jumps, models
 from tdvae.errors import CheckpointError, DivergenceError, InputError, TDVAEError
-from tdvae.likelihood import Forecast, forecast, importance_log_prob
+from tdvae.likelihood import (
+    Forecast,
+    forecast,
+    importance_log_prob,
+    joint_log_weights,
+    pair_log_weights,
+    trajectory_log_weights,
+)
 from tdvae.models import TDVAE, TDVAEConfig
-from tdvae.objectives import Learner, next_step_loss, pair_terms, subsequence_loss, tdvae_loss
+from tdvae.objectives import Learner, next_step_loss, pair_terms, state_space_loss, subsequence_loss, tdvae_loss
 from tdvae.rollout import belief_at, rollout
 from tdvae.saved import load
 from tdvae.training import FitResult, TrainConfig, fit
@@ -34,12 +41,16 @@ __all__ = [
     "fit",
     "forecast",
     "importance_log_prob",
+    "joint_log_weights",
     "jumps",
     "load",
     "models",
     "next_step_loss",
+    "pair_log_weights",
     "pair_terms",
     "rollout",
+    "state_space_loss",
     "subsequence_loss",
     "tdvae_loss",
+    "trajectory_log_weights",
 ]

@@ -11,7 +11,8 @@ from torch import Tensor
 from tdvae.distributions import Categorical, DiagonalNormal, Distribution
 from tdvae.errors import InputError
 from tdvae.models.base import Model
-from tdvae.objectives import TDVAEParts, pair_terms
+from tdvae.models.ssm import StateSpace
+from tdvae.objectives import TDVAEParts, elbo_terms_given, terms_given
 from tdvae.types import Belief, Pairs, Sequences
 
 
@@ -65,13 +66,63 @@ class Forecast:
 @torch.no_grad()
 def forecast(model: Model, belief: Belief, dt: int, samples: int = 200, a: Tensor | None = None) -> Forecast:
     r"""Monte Carlo for :math:`\int p_B(z_t | b_t)\, p_T(z_{t+δt} | z_t)\, p_D(x_{t+δt} | z_{t+δt})`."""
-    if samples < 1:
-        raise InputError(f"samples: expected at least 1, got {samples}")
-    return Forecast(model.predict(model.sample_state(belief, samples), dt, a))
+    return Forecast(model.predict(model.sample_state(belief, _at_least_one(samples)), dt, a))
 
 
 @torch.no_grad()
 def importance_log_prob(model: TDVAEParts, sequences: Sequences, pairs: Pairs, samples: int) -> Tensor:
     """log p(x_t2 | x_≤t1) by importance sampling with (p_B(z_t2 | b_t2), q_S) as proposal; of the pairs' shape."""
-    draws = [-pair_terms(model, sequences, pairs, kl="sampled").total for _ in range(samples)]
-    return log_mean_exp(torch.stack(draws))
+    return log_mean_exp(pair_log_weights(model, sequences, pairs, samples))
+
+
+@torch.no_grad()
+def pair_log_weights(model: TDVAEParts, sequences: Sequences, pairs: Pairs, samples: int) -> Tensor:
+    """The log weights that `importance_log_prob` averages, (samples, *pairs)."""
+    beliefs = model.filter(sequences)
+    draws = [-terms_given(beliefs, model, sequences, pairs, "sampled").total for _ in range(_at_least_one(samples))]
+    return torch.stack(draws)
+
+
+@torch.no_grad()
+def joint_log_weights(model: TDVAEParts, sequences: Sequences, samples: int) -> Tensor:
+    r"""Log weights (samples, N) whose mean weight estimates TD-VAE's joint density of x_1 … x_T.
+
+    The density is a state-space model's, :math:`p_B(z_0 | b_0) \prod_t p_T(z_t | z_{t-1})\, p_D(x_t | z_t)`. The
+    proposal runs backwards: z_T from p_B(· | b_T), then z_{t-1} from q_S(· | z_t, b_{t-1}, b_t) down to z_0.
+    """
+    _check_full(sequences)
+    beliefs = model.filter(sequences)
+    b = beliefs.read(beliefs.codes).expand(_at_least_one(samples), *beliefs.codes.shape[:2], -1)
+    z, p_B_T = model.p_B.sample(b[:, :, -1])
+    log_weight = -p_B_T.log_prob(z)
+    one = torch.ones(samples, len(sequences), dtype=torch.long, device=b.device)
+    for t in range(sequences.horizon, 0, -1):
+        before, q_S = model.q_S.sample(z, b[:, :, t - 1], b[:, :, t], one)
+        actions = None if sequences.actions is None else sequences.actions[:, t - 1, None].expand(samples, -1, -1, -1)
+        step = model.p_T.given(z, before, one, actions).log_prob(z) + model.p_D(z).log_prob(sequences.x[:, t - 1])
+        log_weight = log_weight + step - q_S.log_prob(before)
+        z = before
+    return log_weight + model.p_B.given(z, b[:, :, 0]).log_prob(z)
+
+
+@torch.no_grad()
+def trajectory_log_weights(model: StateSpace, sequences: Sequences, samples: int) -> Tensor:
+    """Log weights (samples, N) of a state-space model's own encoder, whose mean weight estimates p(x_1 … x_T)."""
+    _check_full(sequences)
+    b = model.read(model.filter(sequences).codes[:, 1:])
+    draws = [-elbo_terms_given(b, model, sequences, "sampled").total.sum(1) for _ in range(_at_least_one(samples))]
+    return torch.stack(draws)
+
+
+def _at_least_one(samples: int) -> int:
+    if samples < 1:
+        raise InputError(f"samples: expected at least 1, got {samples}")
+    return samples
+
+
+def _check_full(sequences: Sequences) -> None:
+    if bool((sequences.lengths < sequences.horizon).any()):
+        raise InputError(
+            f"sequences: a joint density is of sequences of one length, got lengths {int(sequences.lengths.min())} to "
+            f"{sequences.horizon}; cut or select them first"
+        )

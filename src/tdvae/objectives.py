@@ -1,4 +1,4 @@
-"""The losses: TD-VAE's, written as the paper writes it, and the next-step predictor's."""
+"""The losses, written as the paper writes them: TD-VAE's, the state-space models' and the next-step predictor's."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from tdvae.distributions import Distribution
 from tdvae.errors import InputError
 from tdvae.models.base import Beliefs, Model
 from tdvae.models.nextstep import NextStep
+from tdvae.models.ssm import StateSpace, one_action, single_steps
 from tdvae.nn.ladder import Ladder
-from tdvae.types import Latent, LossTerms, Pairs, PredictionTerms, Sequences, Terms
+from tdvae.types import ELBOTerms, Latent, LossTerms, Pairs, PredictionTerms, Sequences, Terms
 
 KL = Literal["closed", "sampled"]
 
@@ -38,9 +39,14 @@ def pair_terms(model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL = "
     With ``kl="sampled"`` the total is minus the log weight of the drawn (z_t1, z_t2): an importance weight for
     :math:`p(x_{t2} | x_{\le t1})`, and zero-variance when p_B and q_S are exact.
     """
+    beliefs = model.filter(sequences.until(pairs.last or pairs.t2.flatten(1).amax(1)))  # no later frame can matter
+    return terms_given(beliefs, model, sequences, pairs, kl)
+
+
+def terms_given(beliefs: Beliefs, model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL) -> LossTerms:
+    """Eq. 6 for every pair, from beliefs that are known already."""
     t1, t2, dt = pairs.t1, pairs.t2, pairs.dt
-    b = model.filter(sequences.until(pairs.last or t2.flatten(1).amax(1)))  # no later frame can matter
-    b1, b2 = b.at(t1), b.at(t2)
+    b1, b2 = beliefs.at(t1), beliefs.at(t2)
     rows = torch.arange(len(t2), device=t2.device).view(-1, *[1] * (t2.ndim - 1))
     x2 = sequences.x[rows, t2 - 1]
 
@@ -77,11 +83,41 @@ def subsequence_loss(model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: 
     return pair_terms(model, sequences, pairs, kl).map(lambda term: term.sum(-1).mean())
 
 
+def elbo_terms(model: StateSpace, sequences: Sequences, kl: KL = "closed") -> ELBOTerms:
+    """Eq. 1 step by step, each term (N, T).
+
+    With ``kl="sampled"`` the total, summed over time, is minus the log weight of the drawn z_1 … z_T.
+    """
+    return elbo_terms_given(model.read(model.filter(sequences).codes[:, 1:]), model, sequences, kl)
+
+
+def elbo_terms_given(b: Tensor, model: StateSpace, sequences: Sequences, kl: KL) -> ELBOTerms:
+    """Eq. 1 step by step, from codes b_1 … b_T that are known already."""
+    z = model.infer(b, sequences.actions)
+    before, actions = model.before(z), one_action(sequences.actions)
+    q = model.q.given(z, b, before, actions)
+    p_T = model.p_T.given(z, before, single_steps(z), actions)
+    return ELBOTerms(
+        surprise=q.kl(p_T) if kl == "closed" else q.log_prob(z) - p_T.log_prob(z),
+        reconstruction=-model.p_D(z).log_prob(sequences.x),
+    )
+
+
+def state_space_loss(model: StateSpace, sequences: Sequences, pairs: Pairs, kl: KL = "closed") -> ELBOTerms:
+    """Eq. 1, averaged over all real steps; the drawn pairs are not needed."""
+    return elbo_terms(model, sequences, kl).map(lambda term: _mean_of_real(term, sequences))
+
+
+def _mean_of_real(values: Tensor, sequences: Sequences) -> Tensor:
+    """The mean over steps that are not padding; what padding gave, be it infinite, is left out."""
+    return torch.where(sequences.mask, values, 0).sum() / sequences.mask.sum()
+
+
 def next_step_loss(model: NextStep, sequences: Sequences, pairs: Pairs) -> PredictionTerms:
     """-log p(x_t | x_<t) at every real step, averaged. Every step is its own pair, so the drawn ones are not needed."""
     codes = model.read(model.filter(sequences).codes[:, :-1])
     surprise = -model.following(codes).log_prob(sequences.x)
-    return PredictionTerms((surprise * sequences.mask).sum() / sequences.mask.sum())
+    return PredictionTerms(_mean_of_real(surprise, sequences))
 
 
 Objective = Callable[..., Terms]

@@ -152,6 +152,18 @@ class LossTerms(Terms):
 
 
 @dataclass(frozen=True)
+class ELBOTerms(Terms):
+    r"""The two terms of Eq. 1, for one step.
+
+    - surprise: :math:`KL(q(z_t | \cdot) \| p_T(z_t | z_{t-1}))`
+    - reconstruction: :math:`-\log p_D(x_t | z_t)`
+    """
+
+    surprise: Tensor
+    reconstruction: Tensor
+
+
+@dataclass(frozen=True)
 class PredictionTerms(Terms):
     r"""A next-step predictor's only term, :math:`-\log p(x_{t+1} | x_{\le t})`."""
 

@@ -2,8 +2,22 @@
 
 from tdvae.models.base import Model
 from tdvae.models.build import build, for_data
-from tdvae.models.config import NextStepConfig, TDVAEConfig
+from tdvae.models.config import FilteringConfig, MeanFieldConfig, NextStepConfig, TDVAEConfig
 from tdvae.models.nextstep import NextStep
+from tdvae.models.ssm import Filtering, MeanField, StateSpace
 from tdvae.models.tdvae import TDVAE
 
-__all__ = ["TDVAE", "Model", "NextStep", "NextStepConfig", "TDVAEConfig", "build", "for_data"]
+__all__ = [
+    "TDVAE",
+    "Filtering",
+    "FilteringConfig",
+    "MeanField",
+    "MeanFieldConfig",
+    "Model",
+    "NextStep",
+    "NextStepConfig",
+    "StateSpace",
+    "TDVAEConfig",
+    "build",
+    "for_data",
+]

@@ -136,6 +136,18 @@ class RecurrentModel(Model):
             a = a.expand(*lead, *a.shape[-2:])
         return dt, a
 
+    def step_by_step(
+        self, z: Latent, dt: int | Tensor, a: Tensor | None, step: Callable[[Latent, Tensor | None], Latent]
+    ) -> Latent:
+        """A transition of a model that knows single steps only: each state goes on until it has made its δt."""
+        steps, a = self.jump(z, dt, a)
+        for done in range(int(steps.max())):
+            after = step(z, None if a is None else a[..., done, :])
+            going = (done < steps)[..., None]
+            moved = zip(after.layers, z.layers, strict=True)
+            z = Latent(tuple(torch.where(going, new, old) for new, old in moved))
+        return z
+
     def _check_action_size(self, a: Tensor) -> None:
         if a.shape[-1] != self.config.actions:
             raise InputError(f"actions: expected size {self.config.actions}, got {a.shape[-1]}")

@@ -11,7 +11,14 @@ from torch import nn
 
 from tdvae.errors import InputError
 from tdvae.models.base import RecurrentModel
-from tdvae.models.config import NextStepConfig, RecurrentConfig, TDVAEConfig
+from tdvae.models.config import (
+    FilteringConfig,
+    LatentConfig,
+    MeanFieldConfig,
+    NextStepConfig,
+    RecurrentConfig,
+    TDVAEConfig,
+)
 from tdvae.models.decoders import (
     BernoulliDecoder,
     CategoricalDecoder,
@@ -20,8 +27,9 @@ from tdvae.models.decoders import (
     GaussianDecoder,
 )
 from tdvae.models.nextstep import NextStep
+from tdvae.models.ssm import Filtering, FilteringLadder, MeanField, MeanFieldLadder
 from tdvae.models.tdvae import TDVAE, BeliefLadder, SmoothingLadder, TransitionLadder
-from tdvae.nn.dense import JumpEmbedding, ObservationEncoder, map_factory
+from tdvae.nn.dense import JumpEmbedding, MapFactory, ObservationEncoder, map_factory
 from tdvae.nn.drift import Drift, Stay, Turn
 from tdvae.nn.recurrent import (
     ActionSummary,
@@ -30,6 +38,7 @@ from tdvae.nn.recurrent import (
     DeepLSTMBelief,
     LinearRecurrenceBelief,
     LSTMBelief,
+    SingleAction,
 )
 from tdvae.types import Sequences
 
@@ -40,6 +49,10 @@ MOST_CLASSES = 512  # more in a data set are taken for measurements
 @overload
 def build(config: TDVAEConfig) -> TDVAE: ...
 @overload
+def build(config: FilteringConfig) -> Filtering: ...
+@overload
+def build(config: MeanFieldConfig) -> MeanField: ...
+@overload
 def build(config: NextStepConfig) -> NextStep: ...
 @overload
 def build(config: RecurrentConfig) -> RecurrentModel: ...
@@ -47,26 +60,60 @@ def build(config: RecurrentConfig) -> RecurrentModel:
     """A model with fresh weights, of the kind that the config is for."""
     if isinstance(config, TDVAEConfig):
         return _tdvae(config)
+    if isinstance(config, FilteringConfig):
+        return _filtering(config)
+    if isinstance(config, MeanFieldConfig):
+        return _mean_field(config)
     if isinstance(config, NextStepConfig):
         encoder, belief, read, code = _looking_back(config)
         return NextStep(config, encoder, belief, read, _decoder(config, code))
-    raise InputError(f"config: expected a TDVAEConfig or a NextStepConfig, got {type(config).__name__}")
+    raise InputError(f"config: expected the config of a model, got {type(config).__name__}")
 
 
 def _tdvae(config: TDVAEConfig) -> TDVAE:
     encoder, belief, read, code = _looking_back(config)
-    make_map = map_factory(config.maps, config.hidden, config.blocks)
-    sizes = [config.latent] * config.layers
-    drift: Drift | None = None
-    if config.drift != "none":
-        drift = Stay() if config.drift == "stay" else Turn(config.latent, config.layers)
-    dt, also_dt = (JumpEmbedding(config.dt, config.octaves) for _ in range(2))  # a stack's modules must not be shared
-    summary = ActionSummary(config.actions, config.hidden) if config.actions else None
+    make_map, sizes, drift = _state(config)
+    dt = JumpEmbedding(config.dt, config.octaves)
     p_B = BeliefLadder(code, sizes, make_map, config.log_sigma)
     prior = p_B if config.smoothing == "product" else None
     q_S = SmoothingLadder(code, sizes, make_map, dt, config.smoothing_sees_b2, drift, prior, config.log_sigma)
+    also_dt = JumpEmbedding(config.dt, config.octaves)  # a stack's modules must not be shared
+    summary = ActionSummary(config.actions, config.hidden) if config.actions else None
     p_T = TransitionLadder(sizes, make_map, also_dt, drift, summary, config.log_sigma, config.components)
     return TDVAE(config, encoder, belief, read, p_B, q_S, p_T, _decoder(config, sum(sizes)))
+
+
+def _filtering(config: FilteringConfig) -> Filtering:
+    encoder, belief, read, code = _looking_back(config)
+    make_map, sizes, drift = _state(config)
+    p_T = _single_steps(config, make_map, sizes, drift)
+    prior = p_T if config.correction == "product" else None
+    q = FilteringLadder(code, sizes, make_map, drift, prior, config.log_sigma)
+    return Filtering(config, encoder, belief, read, q, p_T, _decoder(config, sum(sizes)))
+
+
+def _mean_field(config: MeanFieldConfig) -> MeanField:
+    encoder, belief, read, code = _looking_back(config)
+    make_map, sizes, drift = _state(config)
+    p_T = _single_steps(config, make_map, sizes, drift)
+    q = MeanFieldLadder(code, sizes, make_map, config.log_sigma)
+    return MeanField(config, encoder, belief, read, q, p_T, _decoder(config, sum(sizes)))
+
+
+def _state(config: LatentConfig) -> tuple[MapFactory, list[int], Drift | None]:
+    """How the maps of a state are made, its layers' sizes, and how it drifts."""
+    make_map = map_factory(config.maps, config.hidden, config.blocks)
+    drift: Drift | None = None
+    if config.drift != "none":
+        drift = Stay() if config.drift == "stay" else Turn(config.latent, config.layers)
+    return make_map, [config.latent] * config.layers, drift
+
+
+def _single_steps(
+    config: LatentConfig, make_map: MapFactory, sizes: list[int], drift: Drift | None
+) -> TransitionLadder:
+    action = SingleAction(config.actions) if config.actions else None
+    return TransitionLadder(sizes, make_map, JumpEmbedding("none"), drift, action, config.log_sigma)
 
 
 def _looking_back(config: RecurrentConfig) -> tuple[ObservationEncoder, BeliefNetwork, nn.Module, int]:

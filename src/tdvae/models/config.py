@@ -58,33 +58,65 @@ class RecurrentConfig:
 
 
 @dataclass(frozen=True)
-class TDVAEConfig(RecurrentConfig):
-    """Everything that shapes a TD-VAE. The defaults are the sizes of App. D."""
-
-    kind = "tdvae"
+class LatentConfig(RecurrentConfig):
+    """What every model with a state z has: its layers, and the maps that give their normals."""
 
     layers: int = 2
     latent: int = 8  # size of each layer of z
     maps: Literal["gated", "residual"] = "gated"  # the D maps: App. D's, or residual SiLU blocks
     hidden: int = 50
-    dt: Literal["waves", "number", "none"] = "waves"  # how δt is given to q_S and p_T
-    octaves: int = 8  # waves: jumps of up to 2^octaves steps are told apart
     drift: Literal["none", "stay", "turn"] = "none"  # what p_T's mean is measured from
-    components: int = 1  # of p_T's top layer: a mixture of normals, if more than one
-    smoothing: Literal["free", "product"] = "free"  # q_S: a D map, or p_B(z_t1) times a message from t2
-    smoothing_sees_b2: bool = True
     log_sigma: float = 0.0  # where log σ of every layer starts: a sharp state says something from the first step
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("layers", "latent", "hidden", "octaves", "components"):
+        for name in ("layers", "latent", "hidden"):
             _check_at_least(1, name, getattr(self, name))
-        if self.components > 1 and self.layers == 1:
-            raise InputError("components: a mixture is for the top of several layers; this model has one")
         if self.likelihood == "first_components" and (len(self.event_shape) != 1 or self.event_shape[0] > self.latent):
             raise InputError(
                 f"event_shape: first_components reads at most latent={self.latent} numbers, got {self.event_shape}"
             )
+
+
+@dataclass(frozen=True)
+class TDVAEConfig(LatentConfig):
+    """Everything that shapes a TD-VAE. The defaults are the sizes of App. D."""
+
+    kind = "tdvae"
+
+    dt: Literal["waves", "number", "none"] = "waves"  # how δt is given to q_S and p_T
+    octaves: int = 8  # waves: jumps of up to 2^octaves steps are told apart
+    components: int = 1  # of p_T's top layer: a mixture of normals, if more than one
+    smoothing: Literal["free", "product"] = "free"  # q_S: a D map, or p_B(z_t1) times a message from t2
+    smoothing_sees_b2: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("octaves", "components"):
+            _check_at_least(1, name, getattr(self, name))
+        if self.components > 1 and self.layers == 1:
+            raise InputError("components: a mixture is for the top of several layers; this model has one")
+
+
+@dataclass(frozen=True)
+class MeanFieldConfig(LatentConfig):
+    """Everything that shapes a state-space model whose encoder is q(z_t | b_t)."""
+
+    kind = "mean_field"
+
+
+@dataclass(frozen=True)
+class FilteringConfig(LatentConfig):
+    """Everything that shapes a state-space model whose encoder is q(z_t | z_{t-1}, b_t)."""
+
+    kind = "filtering"
+
+    correction: Literal["free", "product"] = "free"  # q: a D map, or p_T(z_t | z_{t-1}) times a message from b_t
+    particles: int = 32  # paths of z that a belief carries along: b_t alone does not say what z_t may be
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_at_least(1, "particles", self.particles)
 
 
 @dataclass(frozen=True)
@@ -103,7 +135,9 @@ class NextStepConfig(RecurrentConfig):
             )
 
 
-CONFIGS: dict[str, type[RecurrentConfig]] = {config.kind: config for config in (TDVAEConfig, NextStepConfig)}
+CONFIGS: dict[str, type[RecurrentConfig]] = {
+    config.kind: config for config in (TDVAEConfig, MeanFieldConfig, FilteringConfig, NextStepConfig)
+}
 
 
 def _check_at_least(least: int, name: str, value: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from tdvae.distributions import Distribution
@@ -54,18 +53,14 @@ class NextStep(RecurrentModel):
         return Latent(tuple(part.expand(n, *part.shape) for part in (belief.code, *belief.carry)))
 
     def transition(self, z: Latent, dt: int | Tensor, a: Tensor | None = None) -> Latent:
+        return self.step_by_step(z, dt, a, self._following_state)
+
+    def _following_state(self, z: Latent, a: Tensor | None) -> Latent:
         lead = z.layers[0].shape[:-1]
-        steps, a = self.jump(z, dt, a)
-        state = z.map(lambda part: part.reshape(-1, part.shape[-1]))
-        for step in range(int(steps.max())):
-            code, *carry = state.layers
-            x = self.following(self.read(code)).sample()
-            action = None if a is None else a[..., step, :].reshape(-1, a.shape[-1])
-            after = self.update(Belief(code, tuple(carry)), x, action)
-            going = (step < steps).reshape(-1, 1)
-            moved = zip((after.code, *after.carry), state.layers, strict=True)
-            state = Latent(tuple(torch.where(going, new, old) for new, old in moved))
-        return state.map(lambda part: part.view(*lead, part.shape[-1]))
+        code, *carry = (part.reshape(-1, part.shape[-1]) for part in z.layers)
+        x = self.following(self.read(code)).sample()
+        after = self.update(Belief(code, tuple(carry)), x, None if a is None else a.reshape(-1, a.shape[-1]))
+        return Latent((after.code, *after.carry)).map(lambda part: part.view(*lead, part.shape[-1]))
 
     def decode(self, z: Latent) -> Distribution:
         return self.following(self.read(z.layers[-1]))

@@ -15,7 +15,7 @@ from tdvae.models.decoders import Decoder
 from tdvae.nn.dense import JumpEmbedding, MapFactory, ObservationEncoder
 from tdvae.nn.drift import Drift
 from tdvae.nn.ladder import DenseHeads, Ladder, LayerLaw, MixtureHead, product
-from tdvae.nn.recurrent import ActionSummary, BeliefNetwork
+from tdvae.nn.recurrent import ActionSummary, BeliefNetwork, SingleAction
 from tdvae.types import Belief, Latent
 
 CHANGE_GAIN = 0.05  # a change from the drifted state starts near zero
@@ -56,9 +56,9 @@ class TransitionLadder(Ladder):
         make_map: MapFactory,
         dt: JumpEmbedding,
         drift: Drift | None,
-        summary: ActionSummary | None,
+        summary: ActionSummary | SingleAction | None,
         log_sigma: float,
-        components: int,
+        components: int = 1,
     ) -> None:
         super().__init__()
         self.depth = len(sizes)

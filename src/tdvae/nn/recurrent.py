@@ -223,3 +223,15 @@ class ActionSummary(nn.Module):
             states, _ = self.gru(actions.flatten(0, -3) if lead else actions[None])
         last = dt.expand(lead).reshape(-1, 1, 1).clamp(min=1) - 1
         return states.gather(1, last.expand(-1, 1, self.size))[:, 0].view(*lead, self.size)
+
+
+class SingleAction(nn.Module):
+    """The action of a jump of one step, as it is."""
+
+    def __init__(self, actions: int) -> None:
+        super().__init__()
+        self.size = actions
+
+    def forward(self, actions: Tensor, dt: Tensor) -> Tensor:
+        """actions (..., 1, A) to (..., A)."""
+        return actions[..., 0, :]

@@ -1,0 +1,181 @@
+"""Estimated densities against those that can be had otherwise: a Kalman filter's, and sums over fine grids."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tdvae
+from tdvae import InputError, joint_log_weights, pair_log_weights, trajectory_log_weights
+from tdvae.distributions import DiagonalNormal
+from tdvae.exact import KalmanBank
+from tdvae.likelihood import log_mean_exp
+from tdvae.models import Filtering, FilteringConfig, MeanFieldConfig, StateSpace, TDVAEConfig, build
+from tdvae.models.config import LatentConfig
+from tdvae.nn.dense import ObservationEncoder
+from tdvae.nn.recurrent import BeliefNetwork
+from tdvae.types import Belief, Latent, Pairs, Sequences
+from tests.test_objective import NOISE, A, ExactModel, GaussianLadder, LinearTransition, Q, exact_log_prob
+
+
+def standard_error(log_weights: Tensor) -> Tensor:
+    """Of the log of the mean weight, by the delta method."""
+    weights = torch.exp(log_weights - log_weights.amax(0))
+    return weights.std(0) / weights.mean(0) / math.sqrt(len(weights))
+
+
+class FromTheStart(ExactModel):
+    """With a b_0 from which one step leads to the bank's prior of the first state."""
+
+    def _filter(self, sequences: Sequences) -> tdvae.models.base.Beliefs:
+        beliefs = super()._filter(sequences)
+        back = torch.linalg.inv(A)
+        beliefs.codes[:, 0, 2:] = (back @ (torch.eye(2, dtype=A.dtype) - Q) @ back.mT).flatten()
+        return beliefs
+
+    def log_prob(self, sequences: Sequences) -> Tensor:
+        """log p(x_1 … x_T)."""
+        first = DiagonalNormal(
+            torch.zeros(1, 1, dtype=A.dtype), torch.full((1, 1), 0.5 * math.log(1 + NOISE**2), dtype=A.dtype)
+        )
+        return first.log_prob(sequences.x[:, 0]) + exact_log_prob(self, sequences).sum(1)
+
+
+@pytest.fixture
+def sequences() -> Sequences:
+    return Sequences(torch.randn(5, 12, 1, dtype=torch.float64), torch.full((5,), 12))
+
+
+def test_every_joint_weight_is_the_likelihood_when_belief_and_smoothing_are_exact(sequences: Sequences) -> None:
+    model = FromTheStart()
+    weights = joint_log_weights(model, sequences, samples=3)
+    torch.testing.assert_close(weights, model.log_prob(sequences).expand(3, -1), rtol=0, atol=1e-8)
+
+
+def test_joint_weights_correct_a_smoother_that_is_too_wide(sequences: Sequences) -> None:
+    model = FromTheStart(widen=1.3)
+    weights = joint_log_weights(model, sequences, samples=4_000)
+    assert float(weights.std(0).min()) > 0.01
+    missed = (log_mean_exp(weights) - model.log_prob(sequences)).abs() / standard_error(weights)
+    assert float(missed.max()) < 4
+    assert bool((weights.mean(0) < model.log_prob(sequences)).all())  # the bound lies below
+
+
+class Sees(BeliefNetwork):
+    """b_t = x_t: all that the best single-step encoder of a linear-Gaussian model needs."""
+
+    size = 1
+
+    def initial(self, batch: int) -> Belief:
+        return Belief(torch.zeros(batch, 1, dtype=A.dtype), ())
+
+    def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
+        return inputs, Belief(inputs[:, -1], ())
+
+
+class BestStep(GaussianLadder):
+    """p(z_t | z_{t-1}, x_t)."""
+
+    def moments(self, b: Tensor, before: Latent, actions: None) -> tuple[Tensor, Tensor]:
+        ahead = before.flat @ A.mT
+        gain = Q[:, 0] / (Q[0, 0] + NOISE**2)
+        cov = Q - gain[:, None] * Q[0]
+        return ahead + (b - ahead[..., :1]) * gain, cov.expand(*ahead.shape, 2)
+
+
+class SeenWithNoise(nn.Module):
+    def forward(self, z: Latent) -> DiagonalNormal:
+        return DiagonalNormal(z.layers[0], torch.full_like(z.layers[0], math.log(NOISE)))
+
+
+def linear_filtering() -> Filtering:
+    config = FilteringConfig(latent=1, layers=2)
+    parts = (ObservationEncoder((1,)), Sees(), nn.Identity(), BestStep(), LinearTransition(), SeenWithNoise())
+    return Filtering(config, *parts).double()  # type: ignore[arg-type]
+
+
+def test_trajectory_weights_estimate_what_a_kalman_filter_computes() -> None:
+    model = linear_filtering()
+    data = Sequences(0.5 * torch.randn(4, 5, 1, dtype=torch.float64), torch.full((4,), 5))
+    bank = KalmanBank(
+        A=A[None],
+        Q=Q,
+        C=torch.tensor([[1.0, 0.0]]),
+        R=torch.tensor([[NOISE**2]], dtype=torch.float64),
+        m0=torch.zeros(1, 2),  # z_0 = 0, so the first state is noise alone
+        P0=Q[None],
+        log_prior=torch.zeros(1),
+    )
+    first = DiagonalNormal(torch.zeros(1, 1, dtype=A.dtype), 0.5 * (Q[:1, :1] + NOISE**2).log())
+    truth = first.log_prob(data.x[:, 0])
+    for t in range(1, 5):
+        truth = truth + bank.predict(bank.filter(data.x[:, :t]), 1).log_prob(data.x[:, t])[:, 0]
+    weights = trajectory_log_weights(model, data, samples=5_000)
+    missed = (log_mean_exp(weights) - truth).abs() / standard_error(weights)
+    assert float(missed.max()) < 4
+    alone = trajectory_log_weights(model, data.until(1), samples=3)  # one step: the encoder is the exact posterior
+    torch.testing.assert_close(alone, first.log_prob(data.x[:, 0]).expand(3, -1), rtol=0, atol=1e-9)
+
+
+SMALL = {"event_shape": (2,), "likelihood": "categorical", "classes": 3, "layers": 1, "latent": 1, "hidden": 6}
+GRID = torch.linspace(-7, 7, 500)[:, None]
+
+
+def between(model: StateSpace | tdvae.TDVAE, one: Tensor) -> Tensor:
+    """log of p_T's mass from every point of the grid to every other, (from, to)."""
+    here, there = Latent((GRID[:, None].expand(-1, len(GRID), -1),)), Latent((GRID.expand(len(GRID), -1, -1),))
+    return model.p_T.given(there, here, one.expand(len(GRID), len(GRID)), None).log_prob(there)
+
+
+@pytest.mark.parametrize("config", [TDVAEConfig(**SMALL), FilteringConfig(**SMALL), MeanFieldConfig(**SMALL)])  # type: ignore[arg-type]
+def test_estimates_agree_with_a_sum_over_all_states(config: LatentConfig) -> None:
+    """With z of one number, the integrals over z_0, z_1 and z_2 are sums over a grid."""
+    model = build(config)
+    assert isinstance(model, StateSpace | tdvae.TDVAE)
+    data = Sequences(torch.tensor([[[0, 2], [1, 1]], [[2, 2], [0, 1]]]), torch.tensor([2, 2]))
+    one, cell = torch.ones((), dtype=torch.long), math.log(float(GRID[1] - GRID[0]))
+    with torch.no_grad():
+        step = between(model, one) + cell
+        if isinstance(model, StateSpace):
+            z_0 = model.first(len(GRID))
+            alpha = model.p_T.given(Latent((GRID,)), z_0, one.expand(len(GRID)), None).log_prob(Latent((GRID,)))
+            alpha = (alpha + cell).expand(2, -1)
+            weights = trajectory_log_weights(model, data, samples=6_000)
+        else:
+            b_0 = model.read(model.initial(1).code).expand(len(GRID), -1)
+            prior = model.p_B.given(Latent((GRID,)), b_0).log_prob(Latent((GRID,))) + cell
+            alpha = torch.logsumexp(prior[:, None] + step, 0).expand(2, -1)
+            weights = joint_log_weights(model, data, samples=6_000)
+        seen = [model.p_D(Latent((GRID,))).log_prob(data.x[:, t, None]) for t in (0, 1)]  # (2, grid)
+        alpha = alpha + seen[0]
+        first = torch.logsumexp(alpha, 1)
+        truth = torch.logsumexp(torch.logsumexp(alpha[:, :, None] + step, 1) + seen[1], 1)
+        assert float(((log_mean_exp(weights) - truth).abs() / standard_error(weights)).max()) < 4
+        if isinstance(model, tdvae.TDVAE):  # before any observation the conditional density is the joint one
+            pairs = Pairs(torch.zeros(2, 1).long(), torch.ones(2, 1).long())
+            weights = pair_log_weights(model, data, pairs, samples=6_000)[..., 0]
+            assert float(((log_mean_exp(weights) - first).abs() / standard_error(weights)).max()) < 4
+
+
+@pytest.mark.parametrize("config", [FilteringConfig(**SMALL), MeanFieldConfig(**SMALL)])  # type: ignore[arg-type]
+def test_the_elbo_with_a_closed_kl_is_the_mean_log_weight(config: LatentConfig) -> None:
+    model = build(config)
+    assert isinstance(model, StateSpace)
+    data = Sequences(torch.randint(3, (1, 4, 2)), torch.tensor([4]))
+    weights = trajectory_log_weights(model, data, samples=5_000)[:, 0]
+    with torch.no_grad():
+        totals = torch.stack([tdvae.state_space_loss(model, data, None).total * 4 for _ in range(2_000)])  # type: ignore[arg-type]
+    error = math.hypot(float(weights.std()) / 5_000**0.5, float(totals.std()) / 2_000**0.5)
+    assert abs(float(weights.mean() + totals.mean())) < 4 * error
+
+
+def test_sequences_of_several_lengths_have_no_joint_density() -> None:
+    model = build(FilteringConfig(**SMALL))  # type: ignore[arg-type]
+    data = Sequences(torch.zeros(2, 4, 2, dtype=torch.long), torch.tensor([4, 3]))
+    with pytest.raises(InputError, match=r"sequences: .* lengths 3 to 4"):
+        trajectory_log_weights(model, data, samples=2)
+    with pytest.raises(InputError, match="samples"):
+        trajectory_log_weights(model, data.until(3), samples=0)
