@@ -92,6 +92,49 @@ def _numbers(cell: str) -> tuple[int, int]:
     return size, interval
 
 
+MODELS = {"tdvae": "TD-VAE", "filtering": "filtering model", "mean_field": "mean-field model"}
+
+
+def _models(content: dict[str, Any]) -> str:
+    """A row for each model of the MiniPacman table, the paper's numbers beside ours; then what probes read."""
+    measures, paper = content["measures"], content["paper"]
+    columns = {
+        "elbo": "−ELBO",
+        "nll": "−log p(x)",
+        "nll_joint": "−log p(x), joint",
+        "elbo_per_dimension": "−ELBO per RGB dimension",
+        "elbo_ratio": "−ELBO / filtering",
+        "nll_ratio": "−log p(x) / filtering",
+    }
+    told = {
+        "elbo": "paper: ELBO",
+        "nll": "paper: −log p(x)",
+        "elbo_ratio": "ELBO / filtering",
+        "nll_ratio": "−log p(x) / filtering",
+    }
+    lines = ["| | " + " | ".join([*columns.values(), *told.values()]) + " | parameters |"]
+    lines.append("|---" * (len(columns) + len(told) + 2) + "|")
+    for model, label in MODELS.items():
+        ours = [_cell(measures[name].get(model)) for name in columns]
+        theirs = [f"{paper[name][model]:.3g}" if model in paper[name] else "" for name in told]
+        lines.append("| " + " | ".join([label, *ours, *theirs, f"{content['parameters'][model]:,}"]) + " |")
+    lines += ["", "| read from | the ghost's cell, nats | food eaten, nats per cell |", "|---|---|---|"]
+    for source in dict.fromkeys([*measures["ghost_probe"], *measures["food_probe"]]):
+        values = [_cell(measures[name].get(source)) for name in ("ghost_probe", "food_probe")]
+        lines.append("| " + " | ".join([_source(source), *values]) + " |")
+    minutes = sum(seconds or 0 for seconds in content["train_seconds"].values()) / 60
+    made = (
+        f"`{content['command']}`, seeds {', '.join(map(str, content['seeds']))}: nats per frame (the paper states no unit), "
+        f"mean ± standard deviation over seeds; {minutes:.0f} minutes of training in all, one core each."
+    )
+    return "\n".join([*lines, "", made])
+
+
+def _source(name: str) -> str:
+    model, _, part = name.partition(", ")
+    return f"{MODELS[model]}'s {part}" if part else f"no model: {name}"
+
+
 FLAT = {
     "direction_kept": "direction kept: none of six jumps goes the other way",
     "forward_jumps": "jumps that go the true way (the others stand still or go back)",
@@ -151,6 +194,7 @@ RENDERERS = {
     "switching": _grid,
     "moving_mnist": _flat,
     "bench": _flat,
+    "minipacman": _models,
 }
 
 

@@ -27,7 +27,9 @@ def _unused_folder(stem: str) -> Path:
 class Run:
     """Train, evaluate and draw one of the paper's experiments: prints a table, writes results and a figure."""
 
-    experiment: tyro.conf.Positional[Literal["oscillator", "oscillator-ablations", "switching", "moving-mnist"]]
+    experiment: tyro.conf.Positional[
+        Literal["oscillator", "oscillator-ablations", "switching", "moving-mnist", "minipacman"]
+    ]
     """Which experiment. oscillator-ablations trains its recipe again and again, with one thing changed."""
     preset: Literal["smoke", "demo", "cpu", "paper"] = "cpu"
     """smoke: seconds. demo: minutes. cpu: what our published results use. paper: the paper's own form and sizes."""

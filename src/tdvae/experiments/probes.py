@@ -1,6 +1,7 @@
 """Probes: small classifiers that read a frozen belief, and by their accuracy tell what it knows.
 
-All take the codes of several runs at once, (R, N, B), and fit each run its own classifier.
+`probe` takes the codes of several runs at once, (R, N, B), and fits each run its own classifier of a yes or no;
+`fit_reader` reads anything else from one model's.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from tdvae.errors import InputError
 RIDGE = 1e-3  # keeps the logistic classifier finite where classes can be separated
 NEWTON_STEPS = 12
 MLP_HIDDEN, MLP_STEPS, MLP_BATCH, MLP_RATE = 64, 400, 512, 0.01
+
+READER_HIDDEN, READER_BATCH, READER_RATE = 256, 512, 3e-3
 
 Logits = Callable[[Tensor], Tensor]  # codes (R, M, B) → (R, M)
 
@@ -81,3 +84,27 @@ def _fit_mlp(codes: Tensor, labels: Tensor) -> Logits:
 
 
 PROBES: dict[str, Callable[[Tensor, Tensor], Logits]] = {"logistic": _fit_logistic, "mlp": _fit_mlp}
+
+
+@torch.enable_grad()
+def fit_reader(
+    codes: Tensor, outputs: int, loss: Callable[[Tensor, Tensor], Tensor], steps: int
+) -> Callable[[Tensor], Tensor]:
+    """An MLP that reads ``outputs`` numbers from codes (M, B), fitted to a loss of its outputs for drawn rows.
+
+    For more than a yes or no; of one model. The same batches and first weights every time.
+    """
+    generator = torch.Generator().manual_seed(0)
+    shift, scale = codes.mean(0), codes.std(0) + 1e-4
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Linear(codes.shape[1], READER_HIDDEN), nn.ReLU(), nn.Linear(READER_HIDDEN, outputs))
+    optimizer = torch.optim.AdamW(network.parameters(), lr=READER_RATE, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    for _ in range(steps):
+        rows = torch.randint(len(codes), (READER_BATCH,), generator=generator)
+        optimizer.zero_grad()
+        loss(network((codes[rows] - shift) / scale), rows).backward()
+        optimizer.step()
+        schedule.step()
+    return lambda codes: network((codes - shift) / scale).detach()

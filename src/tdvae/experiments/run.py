@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from tdvae import saved
 from tdvae.errors import InputError
 from tdvae.experiments import (
+    minipacman,
+    minipacman_figure,
     moving_mnist,
     moving_mnist_figure,
     oscillator,
@@ -145,7 +147,47 @@ def run_switching(name: str, seed: int | None, run_dir: Path, out: Path | None, 
         print(f"wrote {folder / 'switching.png'}")
 
 
-RUNNERS = {"switching": run_switching, "oscillator": run_oscillator, "moving-mnist": run_moving_mnist}
+def run_minipacman(name: str, seed: int | None, run_dir: Path, out: Path | None, resume: bool) -> None:
+    """Train the three models on a preset's seeds; write and draw how they compare."""
+    preset = _preset(minipacman.PRESETS, name)
+    seeds = _seeds(preset.seeds, seed)
+    check_folders(run_dir, out, resume)
+    begin = time.monotonic()
+    jobs = {
+        (method, s): Job(
+            run_dir / f"{method}-seed-{s}",
+            partial(minipacman.train, preset, name, method, s),
+            partial(minipacman.measure, preset, method, s),
+            resume,
+            "lines",
+        )
+        for s in seeds
+        for method in minipacman.METHODS
+    }
+    finished = dict(zip(jobs, do_all(list(jobs.values())), strict=True))
+    measures = [
+        minipacman.together({method: finished[method, s].measures for method in minipacman.METHODS}) for s in seeds
+    ]
+    content = results(minipacman.NAME, name, seeds, time.monotonic() - begin, measures, minipacman.PAPER)
+    content["train_seconds"] = {jobs[key].run_dir.name: done.train_seconds for key, done in finished.items()}
+    content["parameters"] = minipacman.parameters(preset)
+    show_table(f"MiniPacman, preset {name}, {len(seeds)} seed(s)", content["measures"], minipacman.TABLE, columns="")
+    model = saved.load(jobs["tdvae", seeds[0]].run_dir)
+    curves = {f"{method},{s}": minipacman.learning_curve(job.run_dir) for (method, s), job in jobs.items()}
+    probed = minipacman.probed(preset, seeds[0])
+    for folder in _write(minipacman.NAME, content, run_dir, out):
+        minipacman_figure.draw(
+            model, *probed, preset.reader_steps, content["measures"], curves, seeds[0], folder / "minipacman.png"
+        )
+        print(f"wrote {folder / 'minipacman.png'}")
+
+
+RUNNERS = {
+    "switching": run_switching,
+    "oscillator": run_oscillator,
+    "moving-mnist": run_moving_mnist,
+    "minipacman": run_minipacman,
+}
 
 
 def _preset(presets: dict[str, P], name: str) -> P:

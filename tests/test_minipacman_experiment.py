@@ -1,0 +1,139 @@
+"""The MiniPacman experiment: its probes against what can be counted by hand, and the command end to end."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from tdvae import cli
+from tdvae.envs.minipacman import Cell, Recording, record
+from tdvae.envs.minipacman.maze import FREE, WIDTH
+from tdvae.experiments import minipacman, minipacman_probes
+from tdvae.experiments.minipacman_probes import LONG_AGO, SKIPPED, Hidden, hidden
+from tdvae.experiments.probes import fit_reader
+from tdvae.models import build
+
+GAMES, FRAMES = 40, 60
+
+
+@pytest.fixture(scope="module")
+def recording() -> Recording:
+    return record(GAMES, FRAMES, seed=3)
+
+
+@pytest.fixture(scope="module")
+def truth(recording: Recording) -> Hidden:
+    return hidden(recording)
+
+
+def frames_after_skipping(recording: Recording) -> list[tuple[int, int]]:
+    return [(game, t) for game in range(GAMES) for t in range(SKIPPED, FRAMES)]
+
+
+def test_a_ghost_is_out_of_sight_when_the_window_does_not_show_it(recording: Recording, truth: Hidden) -> None:
+    assert recording.truth is not None
+    for row, (game, t) in enumerate(frames_after_skipping(recording)):
+        shown = bool((recording.x[game, t] >= Cell.GHOST).any())
+        there = recording.truth.ghosts[game, t, 0, 0] >= 0
+        assert bool(truth.out_of_sight[row]) == (there and not shown)
+        if there:
+            y, x = recording.truth.ghosts[game, t, 0]
+            assert int(FREE[truth.ghost[row]]) == y * WIDTH + x
+
+
+def test_where_a_ghost_was_seen_last_is_what_the_windows_showed(recording: Recording, truth: Hidden) -> None:
+    assert recording.truth is not None
+    for row, (game, t) in list(enumerate(frames_after_skipping(recording)))[::7]:
+        sightings = [s for s in range(t + 1) if (recording.x[game, s] >= Cell.GHOST).any()]
+        if not sightings:
+            assert int(truth.last_seen[row]) == len(FREE)
+            continue
+        y, x = recording.truth.ghosts[game, sightings[-1], 0]
+        assert int(FREE[truth.last_seen[row]]) == y * WIDTH + x
+        assert int(truth.since[row]) == min(t - sightings[-1], LONG_AGO)
+
+
+def test_what_is_in_view_and_what_was_eaten(recording: Recording, truth: Hidden) -> None:
+    assert recording.truth is not None
+    for row, (game, t) in list(enumerate(frames_after_skipping(recording)))[::11]:
+        y, x = recording.truth.pacman[game, t]
+        near = [abs(cell // WIDTH - y) <= 2 and abs(cell % WIDTH - x) <= 2 for cell in FREE.tolist()]
+        assert truth.seen[row].tolist() == near
+        food = [bool(recording.truth.food[game, t, cell // WIDTH, cell % WIDTH]) for cell in FREE.tolist()]
+        assert truth.eaten[row].tolist() == [not there for there in food]
+
+
+def test_knowing_nothing_of_the_ghost_costs_the_log_of_the_cells_out_of_view(truth: Hidden) -> None:
+    rows = truth.out_of_sight.nonzero()[:, 0]
+    some = minipacman_probes.rows_of(truth, rows)
+    loss = minipacman_probes.ghost_loss(torch.zeros(len(rows), len(FREE)), some)
+    torch.testing.assert_close(loss, torch.log((~some.seen).sum(1).float()))
+
+
+def test_a_reader_finds_the_ghost_in_codes_that_hold_it(truth: Hidden) -> None:
+    codes = torch.nn.functional.one_hot(truth.ghost.clamp(min=0), len(FREE)).float()
+    reader = minipacman_probes.fit_ghost_reader(codes, truth, steps=300)
+    rows = truth.out_of_sight.nonzero()[:, 0]
+    some = minipacman_probes.rows_of(truth, rows)
+    assert float(minipacman_probes.ghost_loss(reader(codes[rows]), some).mean()) < 0.2
+
+
+def test_a_reader_of_nothing_learns_the_base_rate() -> None:
+    answers = (torch.arange(4_000) % 4 == 0).float()
+
+    def loss(logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.binary_cross_entropy_with_logits(logits[:, 0], answers[rows])
+
+    reader = fit_reader(torch.zeros(4_000, 2), 1, loss, steps=400)
+    assert abs(float(torch.sigmoid(reader(torch.zeros(1, 2)))) - 0.25) < 0.02
+
+
+@pytest.mark.parametrize("name", ["cpu", "paper"])
+def test_the_three_models_have_as_many_parameters(name: str) -> None:
+    counts = minipacman.parameters(minipacman.PRESETS[name])
+    assert max(counts.values()) < 1.03 * min(counts.values())
+
+
+def test_the_bound_per_dimension_counts_each_colour_as_a_bit() -> None:
+    """A model that is certain of every class pays its latent terms, and little else, over 75 dimensions."""
+    preset = minipacman.PRESETS["smoke"]
+    model = build(preset.models["mean_field"])
+    data = minipacman_probes.observed(minipacman.played(preset, 3, 0))
+    with torch.no_grad():
+        terms = minipacman.frame_terms(model, data).named()
+        measures = minipacman.densities(model, data, samples=2)
+    assert terms["surprise"].shape == (3, preset.frames)
+    # An untrained decoder says every colour is about as likely as not: some ln 2 a dimension, plus the latents' share.
+    assert measures["elbo_per_dimension"] == pytest.approx(math.log(2) + float(terms["surprise"].mean()) / 75, abs=0.15)
+
+
+def test_the_command_end_to_end_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = ["--run-dir", str(tmp_path / "run"), "--out", str(tmp_path / "out")]
+
+    def run(*more: str) -> dict[str, dict[str, dict[str, float]]]:
+        monkeypatch.setattr("sys.argv", ["tdvae", "run", "minipacman", "--preset", "smoke", *where, *more])
+        cli.main()
+        content = json.loads((tmp_path / "out" / "minipacman.json").read_text())
+        assert set(content["parameters"]) == set(minipacman.METHODS)
+        measures: dict[str, dict[str, dict[str, float]]] = content["measures"]
+        return measures
+
+    measures = run()
+    for name in ("elbo", "nll", "nll_joint", "elbo_per_dimension"):
+        assert set(measures[name]) == set(minipacman.METHODS)
+    for method in minipacman.METHODS:  # more samples tighten the bound; a state-space model has one density
+        assert measures["nll"][method]["mean"] < measures["elbo"][method]["mean"] + 0.5
+    assert measures["nll"]["filtering"] == measures["nll_joint"]["filtering"]
+    ratio = measures["elbo"]["tdvae"]["mean"] / measures["elbo"]["filtering"]["mean"]
+    assert measures["elbo_ratio"]["tdvae"]["mean"] == pytest.approx(ratio)
+    assert {"uniform", "last seen", "tdvae, belief", "filtering, state"} <= set(measures["ghost_probe"])
+    assert {"time alone", "mean_field, belief"} <= set(measures["food_probe"])
+    with Image.open(tmp_path / "out" / "minipacman.png") as picture:
+        assert picture.size[0] > 500
+    (tmp_path / "run" / "filtering-seed-0" / "measures.json").unlink()  # as if it had been interrupted there
+    assert run("--resume") == measures
