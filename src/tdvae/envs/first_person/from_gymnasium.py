@@ -92,8 +92,8 @@ def _image_key(env: Env, wanted: str | None) -> str | None:
     if not isinstance(space, spaces.Dict):
         if not isinstance(space, spaces.Box) or len(space.shape) not in (2, 3):
             raise InputError(
-                f"env: {name} shows no pictures: its observations are {one_line(space)}, expected bytes (height, width, 3); "
-                "gymnasium.wrappers.AddRenderObservation makes pictures of what an environment draws"
+                f"env: {name} shows no pictures: its observations are {one_line(space)}, expected bytes "
+                "(height, width, 3); gymnasium.wrappers.AddRenderObservation turns what it draws into pictures"
             )
         check_image(f"env: observations of {name}", space.shape, space.dtype)
         return None

@@ -79,8 +79,8 @@ def _action_names(game: Any, env_id: str) -> list[str]:
     """Each action by the buttons it holds."""
     if not isinstance(game.action_space, gymnasium.spaces.Discrete):
         raise InputError(
-            f"env: the actions of {env_id} are {one_line(game.action_space)}, expected Discrete: a scenario whose id has no "
-            "MultiBinary in it and which has no buttons with amounts"
+            f"env: the actions of {env_id} are {one_line(game.action_space)}, expected Discrete: a scenario "
+            "whose id has no MultiBinary in it and which has no buttons with amounts"
         )
     buttons = [button.name for button in game.game.get_available_buttons()]
     return ["+".join(b for b, held in zip(buttons, which, strict=True) if held) or "NONE" for which in game.button_map]
