@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 from collections import Counter
 from importlib.util import find_spec
@@ -28,6 +29,7 @@ from tdvae.envs.first_person import (
     Moves,
     Step,
     View,
+    VizdoomWorld,
     WalkerSettings,
     World,
     open_world,
@@ -597,6 +599,17 @@ def test_the_pose_of_doom_turns_and_walks_as_the_actions_say() -> None:
 
 
 @vizdoom_installed
+def test_a_game_that_stops_is_said() -> None:
+    world = open_world("VizdoomMyWayHome-v1")
+    assert isinstance(world, VizdoomWorld)
+    world.reset(0)
+    world._engine.close()
+    with pytest.raises(InputError, match=r"^env: the game of VizdoomMyWayHome-v1 has stopped"):
+        world.step(0)
+    world.close()
+
+
+@vizdoom_installed
 def test_scenarios_without_forward_are_for_the_holder_and_others_are_refused(tmp_path: Path) -> None:
     world = open_world("VizdoomBasic-v1", repeat=2)
     assert world.moves is None
@@ -697,6 +710,18 @@ def test_the_command_converts_and_says_what(
     assert stop.value.code == 2
     assert capsys.readouterr().err.startswith(f"tdvae: file: {file} cannot be read: ")
     assert sorted(os.listdir(tmp_path)) == ["a.h5", "tfrecord"]
+
+
+def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "first_person_worlds.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(compile(block, "first_person_worlds.md", "exec"), names)
+    assert names["batch"].x.shape == (8, 20, 3, 32, 32)
+    assert names["batch"].actions.shape == (8, 20, 3)
+    assert names["places"].shape == (8, 20, 3)
+    names["recording"].close()
 
 
 def test_agents_are_made_for_what_a_world_can_do() -> None:

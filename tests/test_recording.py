@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,26 @@ def test_an_interruption_leaves_nothing(kind: type[BaseException], tmp_path: Pat
     with pytest.raises(kind):
         interrupted()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_writer_that_is_never_left_leaves_nothing(tmp_path: Path) -> None:
+    """An interruption may come between an error and the end of the ``with`` block."""
+    writer = RecordingWriter(tmp_path / "out.h5", SIZE, NAMES, True, {}).__enter__()
+    writer.append(EPISODES[0])
+    del writer
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_compressed_file_is_read_just_as_well(path: Path, tmp_path: Path) -> None:
+    with h5py.File(path) as file, h5py.File(tmp_path / "small.h5", "w") as small:
+        for name in file:
+            if name != "frames":
+                file.copy(name, small)
+        small.create_dataset("frames", data=file["frames"][:], compression="gzip", chunks=(4, SIZE, SIZE, 3))
+        small.attrs.update(file.attrs)
+    with Recording(path) as plain, Recording(tmp_path / "small.h5") as packed:
+        assert np.array_equal(plain.frames(3, 90), packed.frames(3, 90))
 
 
 def test_an_empty_recording_is_not_written(tmp_path: Path) -> None:

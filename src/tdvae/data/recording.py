@@ -11,7 +11,7 @@ All episodes lie behind one another, so a file needs no padding and a window of 
     episodes/unseen_reward        float32, what came with the very last step where the world showed no frame after it
     about                         JSON: the world, the agent, its settings, the names of the actions, versions
 
-Frames are not compressed: a batch of windows is then read 7 times faster than with gzip, for 3 times the space
+Frames are not compressed: windows of 20 frames are then read 6 times faster than from gzip, for 3 times the space
 (``h5repack`` changes that, and files it has changed are read just as well). Each chunk of frames has a checksum.
 """
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -84,6 +85,8 @@ class RecordingWriter:
         self.size, self.actions, self.pose, self.about = size, tuple(actions), pose, about
         self.frames, self.episodes = 0, 0
         self._beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        # An interruption may come just when a `with` block is left, and skip what it would do: this is done anyway.
+        self._remove = weakref.finalize(self, self._beside.unlink, missing_ok=True)
 
     def __enter__(self) -> Self:
         with self._explained():
@@ -172,7 +175,7 @@ class RecordingWriter:
                     check_new_file(self.path)  # it may have come into being meanwhile
                     os.replace(self._beside, self.path)
         finally:
-            self._beside.unlink(missing_ok=True)
+            self._remove()
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -8,14 +8,15 @@ walk. The game shows no frame after its last step, but a reward comes with it (`
 from __future__ import annotations
 
 import math
-from contextlib import chdir
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import gymnasium
 
 from tdvae.envs.first_person.from_gymnasium import GymnasiumWorld, Info
-from tdvae.envs.first_person.world import Moves, Pose, View, check_repeat, one_line, optional_package
+from tdvae.envs.first_person.world import Moves, Pose, Step, View, check_repeat, one_line, optional_package
 from tdvae.errors import InputError
 
 REPEAT = 4
@@ -25,6 +26,14 @@ _LOOKS: dict[str, Any] = {
     "render_hud": False,
     "render_crosshair": False,
 }
+
+_FAILURES = (
+    "ViZDoomErrorException",
+    "ViZDoomIsNotRunningException",
+    "ViZDoomUnexpectedExitException",
+    "MessageQueueException",
+    "SharedMemoryException",
+)
 
 
 class VizdoomWorld(GymnasiumWorld):
@@ -47,6 +56,7 @@ class VizdoomWorld(GymnasiumWorld):
             raise InputError(f"env: {env_id} cannot be opened ({one_line(error)})") from error
         game: Any = env.unwrapped
         self._engine = game.game
+        self._failures = tuple(getattr(vizdoom, name) for name in _FAILURES)
         variables = [getattr(vizdoom.GameVariable, name) for name in ("POSITION_X", "POSITION_Y", "ANGLE")]
 
         def pose(info: Info) -> Pose:
@@ -56,7 +66,7 @@ class VizdoomWorld(GymnasiumWorld):
         try:
             names = _action_names(game, env_id)
             super().__init__(
-                env, 1, _moves(names), "screen", pose, names, shows_end=False, settings={**_LOOKS, "frame_skip": repeat}
+                env, 1, _moves(names), "screen", pose, names, shows_end=False, settings={"repeat": repeat, **_LOOKS}
             )
         except BaseException:
             env.close()
@@ -64,11 +74,24 @@ class VizdoomWorld(GymnasiumWorld):
             raise
 
     def reset(self, seed: int) -> View:
-        if self._engine.is_running():
-            return super().reset(seed)
-        # The engine starts now, and leaves a folder and a configuration where it starts: not where the user is.
-        with chdir(self._folder.name):
-            return super().reset(seed)
+        with self._explained():
+            if self._engine.is_running():
+                return super().reset(seed)
+            # The engine starts now, and leaves a folder and a configuration where it starts: not where the user is.
+            with chdir(self._folder.name):
+                return super().reset(seed)
+
+    def step(self, action: int) -> Step:
+        with self._explained():
+            return super().step(action)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """The engine is a process of its own, and may be stopped: by Ctrl-C, before Python hears of it."""
+        try:
+            yield
+        except self._failures as error:
+            raise InputError(f"env: the game of {self.name} has stopped ({one_line(error)})") from error
 
     def close(self) -> None:
         super().close()
