@@ -1,4 +1,4 @@
-"""The command line: `tdvae run`, `fit`, `eval`, `rollout`, `bench`."""
+"""The command line: `tdvae run`, `fit`, `eval`, `rollout`, `bench`, `record`, `convert`."""
 
 from __future__ import annotations
 
@@ -188,12 +188,77 @@ class Bench:
         bench(self.what, self.repeats, self.minutes, self.out)
 
 
+@dataclass(frozen=True)
+class Record:
+    """Let an agent walk through a first-person world and record what it sees: frames, actions, rewards, poses."""
+
+    env: tyro.conf.Positional[str]
+    """A Gymnasium id with pictures and a list of actions (VizdoomMyWayHome-v1, MiniWorld-FourRooms-v0, your own as
+    module:id), deepmind_lab:LEVEL where that module is installed, or tdvae/Corridors-v0, which needs nothing."""
+    out: Path
+    """The recording, an HDF5 file; refused if it exists."""
+    frames: int = 100_000
+    """How many frames to record."""
+    seed: int = 0
+    """Seed of the worlds and of the agent."""
+    episode: int = 300
+    """Begin anew after at most so many frames."""
+    size: int = 64
+    """Side of a frame in pixels."""
+    repeat: int | None = None
+    """Steps for which an action is held. By default 4 in ViZDoom and DeepMind Lab, else 1."""
+    moves: tuple[int, int, int] | None = None
+    """Your own environment: the numbers of the actions that walk forward, turn left and turn right. Without them,
+    random actions are held for a while."""
+
+    def main(self) -> None:
+        from tdvae.data.recording import check_new_file
+        from tdvae.envs import first_person
+        from tdvae.envs.first_person.report import progress_bar, show_recorded
+
+        check_new_file(self.out)  # before a game is started for nothing
+        moves = None if self.moves is None else first_person.Moves(*self.moves)
+        world = first_person.open_world(self.env, self.repeat, self.size, moves)
+        try:
+            with progress_bar(self.env, self.frames) as progress:
+                summary = first_person.record(
+                    world, self.out, self.frames, self.seed, self.episode, self.size, progress=progress
+                )
+        finally:
+            world.close()
+        show_recorded(summary)
+
+
+@dataclass(frozen=True)
+class Convert:
+    """Turn public recordings of DeepMind Lab (RL Unplugged, TFRecord files) into a recording as `record` makes them."""
+
+    files: tyro.conf.Positional[tuple[Path, ...]]
+    """The TFRecord files, gzip or not."""
+    out: Path
+    """The recording, an HDF5 file; refused if it exists."""
+    frames: int | None = None
+    """Stop after the episode with which there are so many. By default all are taken."""
+    size: int = 64
+    """Side of a frame in pixels."""
+
+    def main(self) -> None:
+        from tdvae.data import rl_unplugged
+        from tdvae.envs.first_person.report import progress_bar, show_converted
+
+        with progress_bar(self.out.name, self.frames) as progress:
+            rl_unplugged.convert(self.files, self.out, self.size, self.frames, progress)
+        show_converted(self.out)
+
+
 Command = (
     Annotated[Run, tyro.conf.subcommand("run")]
     | Annotated[Fit, tyro.conf.subcommand("fit")]
     | Annotated[Eval, tyro.conf.subcommand("eval")]
     | Annotated[Rollout, tyro.conf.subcommand("rollout")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
+    | Annotated[Record, tyro.conf.subcommand("record")]
+    | Annotated[Convert, tyro.conf.subcommand("convert")]
 )
 
 
@@ -211,5 +276,7 @@ def main() -> None:
         print(f"tdvae: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("tdvae: interrupted; a run goes on from its last checkpoint with --resume", file=sys.stderr)
+        recording = isinstance(command, Record | Convert)
+        rest = "nothing was written" if recording else "a run goes on from its last checkpoint with --resume"
+        print(f"tdvae: interrupted; {rest}", file=sys.stderr)
         sys.exit(130)

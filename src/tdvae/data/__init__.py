@@ -1,12 +1,16 @@
-"""Data: sequences from arrays and files, and the simulated oscillators."""
+"""Data: sequences from arrays and files, windows of recordings, and the simulated oscillators."""
 
 from tdvae.data.arrays import from_arrays, from_npz, split
 from tdvae.data.oscillator import OscillatorRecord, OscillatorSettings, simulate
+from tdvae.data.recording import Recording
 from tdvae.data.switching import SwitchingRecord, SwitchingSettings, simulate_switching
+from tdvae.data.windows import FrameWindows, split_windows, windows
 
 __all__ = [
+    "FrameWindows",
     "OscillatorRecord",
     "OscillatorSettings",
+    "Recording",
     "SwitchingRecord",
     "SwitchingSettings",
     "from_arrays",
@@ -14,4 +18,6 @@ __all__ = [
     "simulate",
     "simulate_switching",
     "split",
+    "split_windows",
+    "windows",
 ]

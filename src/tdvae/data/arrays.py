@@ -72,20 +72,28 @@ def split(
     data: Sequences, seed: int, shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
 ) -> tuple[Sequences, Sequences, Sequences]:
     """Training, validation and test sequences: each sequence is in exactly one of them."""
-    if len(shares) != 3 or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
-        raise InputError(f"shares: expected three positive shares that add up to 1, got {shares}")
+    check_shares(shares)
     if len(data) < 3:
         raise InputError(f"data: {len(data)} sequences are too few to split in three; expected at least 3")
     order = torch.randperm(len(data), generator=Generator().manual_seed(seed))
-    # Each part gets at least one sequence, training before the others.
-    validation = min(max(1, round(shares[1] * len(data))), len(data) - 2)
-    test = min(max(1, round(shares[2] * len(data))), len(data) - 1 - validation)
-    train = len(data) - validation - test
+    train, validation, _ = share_sizes(len(data), shares)
     return (
         data.select(order[:train]),
         data.select(order[train : train + validation]),
         data.select(order[train + validation :]),
     )
+
+
+def check_shares(shares: tuple[float, float, float]) -> None:
+    if len(shares) != 3 or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
+        raise InputError(f"shares: expected three positive shares that add up to 1, got {shares}")
+
+
+def share_sizes(n: int, shares: tuple[float, float, float]) -> tuple[int, int, int]:
+    """How many of ``n`` (3 or more) belong to each part: at least one, training before the others."""
+    validation = min(max(1, round(shares[1] * n)), n - 2)
+    test = min(max(1, round(shares[2] * n)), n - 1 - validation)
+    return n - validation - test, validation, test
 
 
 def _pad(name: str, values: ArrayLike, lengths: Array | Tensor | None) -> tuple[Tensor, Tensor]:

@@ -2,9 +2,12 @@
 
 import gymnasium
 
-from tdvae.envs import minipacman
+from tdvae.envs import first_person, minipacman
 
 # The frame limit is the game's own rule, so Gymnasium needs no limit of its own.
 gymnasium.register("tdvae/MiniPacman-v0", entry_point="tdvae.envs.minipacman.env:MiniPacmanEnv")
 
-__all__ = ["minipacman"]
+# The length of an episode is an argument of the environment's own.
+gymnasium.register("tdvae/Corridors-v0", entry_point="tdvae.envs.first_person.corridors:CorridorsEnv")
+
+__all__ = ["first_person", "minipacman"]

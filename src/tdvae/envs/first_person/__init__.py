@@ -1,0 +1,27 @@
+"""First-person 3D worlds: ViZDoom, MiniWorld, DeepMind Lab or any Gymnasium environment with pictures; who walks in
+them; and the recorder."""
+
+from tdvae.envs.first_person.agents import HolderSettings, WalkerSettings
+from tdvae.envs.first_person.from_gymnasium import GymnasiumWorld
+from tdvae.envs.first_person.from_lab import LabWorld
+from tdvae.envs.first_person.from_miniworld import MiniworldWorld
+from tdvae.envs.first_person.from_vizdoom import VizdoomWorld
+from tdvae.envs.first_person.opening import open_world
+from tdvae.envs.first_person.recorder import Summary, record
+from tdvae.envs.first_person.world import Moves, Step, View, World
+
+__all__ = [
+    "GymnasiumWorld",
+    "HolderSettings",
+    "LabWorld",
+    "MiniworldWorld",
+    "Moves",
+    "Step",
+    "Summary",
+    "View",
+    "VizdoomWorld",
+    "WalkerSettings",
+    "World",
+    "open_world",
+    "record",
+]

@@ -1,0 +1,49 @@
+"""A world from what a user calls it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+
+from tdvae.data.recording import check_size
+from tdvae.envs.first_person import corridors, from_lab
+from tdvae.envs.first_person.from_gymnasium import GymnasiumWorld
+from tdvae.envs.first_person.from_lab import LabWorld
+from tdvae.envs.first_person.from_miniworld import MiniworldWorld
+from tdvae.envs.first_person.from_vizdoom import VizdoomWorld
+from tdvae.envs.first_person.world import Moves, World, one_line
+from tdvae.errors import InputError
+
+
+def open_world(env: str, repeat: int | None = None, size: int = 64, moves: Moves | None = None) -> World:
+    """The world called ``env``: a Gymnasium id, ``module:id``, or ``deepmind_lab:LEVEL``.
+
+    An action lasts ``repeat`` steps (by default 4 in ViZDoom and DeepMind Lab, else 1). ``moves`` are for
+    environments of which this package does not know which actions walk and turn.
+    """
+    check_size(size)
+    known = env.startswith((from_lab.PREFIX, "Vizdoom", "MiniWorld-")) or env == corridors.ID
+    if known and moves is not None:
+        raise InputError(f"moves: the actions of {env} are known; expected none")
+    if env.startswith(from_lab.PREFIX):
+        return LabWorld(env.removeprefix(from_lab.PREFIX), repeat, size)
+    if env.startswith("Vizdoom"):
+        return VizdoomWorld(env, repeat)
+    if env.startswith("MiniWorld-"):
+        return MiniworldWorld(env, repeat, size)
+    options: dict[str, Any] = {"size": size} if env == corridors.ID else {}
+    try:
+        made = gymnasium.make(env, **options)
+    except (gymnasium.error.Error, ImportError) as error:
+        raise InputError(f"env: {env!r} cannot be opened ({one_line(error)})") from error
+    try:
+        return GymnasiumWorld(
+            made,
+            1 if repeat is None else repeat,
+            corridors.MOVES if env == corridors.ID else moves,
+            actions=corridors.ACTIONS if env == corridors.ID else None,
+        )
+    except BaseException:
+        made.close()
+        raise

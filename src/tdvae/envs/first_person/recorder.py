@@ -1,0 +1,146 @@
+"""An agent walks through a world, and what it sees becomes a recording.
+
+Episode i depends on the seed and i only: a shorter recording is the beginning of a longer one.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tdvae.data.images import to_square
+from tdvae.data.recording import NO_ACTION, Ending, Episode, RecordingWriter, check_new_file
+from tdvae.envs.first_person.agents import Agent, AgentSettings, default_agent, describe, make_agent
+from tdvae.envs.first_person.world import View, World
+from tdvae.errors import InputError
+
+_PACKAGES = ("tdvae", "numpy", "gymnasium", "h5py", "pillow", "vizdoom", "miniworld")
+
+
+@dataclass
+class Summary:
+    """What was recorded."""
+
+    path: Path
+    agent: str
+    frames: int = 0
+    seconds: float = 0.0
+    actions: Counter[str] = field(default_factory=Counter)
+    endings: Counter[str] = field(default_factory=Counter)
+    reward: float = 0.0
+    has_pose: bool = False
+
+    @property
+    def episodes(self) -> int:
+        return self.endings.total()
+
+
+def record(
+    world: World,
+    out: str | Path,
+    frames: int,
+    seed: int = 0,
+    episode: int = 300,
+    size: int = 64,
+    agent: AgentSettings | None = None,
+    progress: Callable[[int], None] = lambda frames: None,
+) -> Summary:
+    """Record exactly ``frames`` frames of ``world``, in episodes of at most ``episode``, as squares of ``size`` pixels.
+
+    The last episode is cut short where the frames are full. Without ``agent`` the walker walks, or the holder acts
+    where it is not known how to walk. ``progress`` is told how many frames there are so far. The world stays open.
+    """
+    for name, value, least in (("frames", frames, 1), ("episode", episode, 2), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InputError(f"{name}: got {value!r}, expected a whole number of at least {least}")
+    out = check_new_file(out)
+    settings = default_agent(world) if agent is None else agent
+    about = {
+        "world": world.name,
+        "settings": world.settings(),
+        "agent": describe(settings),
+        "seed": seed,
+        "longest_episode": episode,
+        "versions": _versions(),
+    }
+    summary = Summary(out, describe(settings)["kind"])
+    began = time.perf_counter()
+    with ExitStack() as stack:
+        writer: RecordingWriter | None = None
+        while summary.frames < frames:
+            number = summary.episodes
+            walker = make_agent(world, settings, np.random.default_rng((seed, number, 1)))
+            seen = _play(world, walker, episode_seed(seed, number), min(episode, frames - summary.frames), size)
+            if writer is None:
+                # Only the first frames show whether the world tells poses.
+                pose = summary.has_pose = seen.pose is not None
+                writer = stack.enter_context(RecordingWriter(out, size, world.actions, pose, about))
+            writer.append(seen)
+            _count(summary, seen, world.actions)
+            progress(summary.frames)
+    summary.seconds = time.perf_counter() - began
+    return summary
+
+
+def episode_seed(seed: int, number: int) -> int:
+    """31 bits, which every world takes."""
+    return int(np.random.SeedSequence((seed, number)).generate_state(1)[0] >> 1)
+
+
+def _play(world: World, agent: Agent, seed: int, longest: int, size: int) -> Episode:
+    view: View | None = world.reset(seed)
+    action, reward, ending = NO_ACTION, 0.0, Ending.CUT
+    frames, actions, rewards, poses = [], [], [], []
+    while view is not None:
+        frame = to_square(view.frame, size)
+        frames.append(frame)
+        actions.append(action)
+        rewards.append(reward)
+        poses.append(view.pose)
+        reward = 0.0
+        if ending != Ending.CUT or len(frames) == longest:
+            break
+        action = agent.act(View(frame, view.pose))
+        step = world.step(action)
+        view, reward = step.view, step.reward
+        if step.truncated or step.terminated:
+            ending = Ending.TRUNCATED if step.truncated else Ending.TERMINATED
+        elif view is None:
+            raise InputError(f"env: {world.name} showed nothing though it was not over")
+    return Episode(
+        frames=np.stack(frames),
+        actions=np.array(actions, np.int16),
+        rewards=np.array(rewards, np.float32),
+        pose=None if None in poses else np.array(poses, np.float32),
+        ending=ending,
+        seed=seed,
+        unseen_reward=reward,
+    )
+
+
+def _count(summary: Summary, seen: Episode, names: tuple[str, ...]) -> None:
+    summary.frames += len(seen)
+    summary.endings[seen.ending.name.lower()] += 1
+    summary.reward += float(seen.rewards.sum()) + seen.unseen_reward
+    for action, times in zip(*np.unique(seen.actions, return_counts=True), strict=True):
+        if action != NO_ACTION:
+            summary.actions[names[action]] += int(times)
+
+
+def _versions() -> dict[str, Any]:
+    versions: dict[str, Any] = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions

@@ -1,0 +1,55 @@
+"""What whoever waits for a recording is told: a bar while it grows, a table when it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from tdvae.data.recording import Recording
+from tdvae.envs.first_person.recorder import Summary
+
+
+@contextmanager
+def progress_bar(title: str, frames: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, where that is a terminal; yields what is to be told the number of frames so far."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("frames"))
+    with Progress(
+        *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(title, total=frames)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def show_recorded(summary: Summary) -> None:
+    """Who did what, how long it took, and what the file holds."""
+    taken = max(1, summary.actions.total())
+    acts = ", ".join(f"{name} {times / taken:.0%}" for name, times in summary.actions.most_common())
+    ends = ", ".join(f"{times} {name}" for name, times in summary.endings.most_common())
+    speed = f"{summary.seconds:.1f} s, {summary.frames / max(summary.seconds, 1e-9):.0f} frames/s"
+    rows = {"agent": summary.agent, "actions": acts or "none", "endings": ends, "rewards": f"{summary.reward:g} in all"}
+    _show(summary.path, {**rows, "time": speed})
+
+
+def show_converted(path: Path) -> None:
+    with Recording(path) as recording:
+        _show(recording.path, {"actions": f"{len(recording.action_names)} to choose from"})
+
+
+def _show(path: Path, rows: dict[str, str]) -> None:
+    with Recording(path) as recording:
+        shown = (
+            f"{len(recording):,} frames of {recording.size} × {recording.size} in {len(recording.starts):,} episodes"
+        )
+        table = Table(title=f"{recording.about['world']} in {recording.path}", show_header=False)
+        table.add_row("recorded", shown)
+        for name, value in rows.items():
+            table.add_row(name, value)
+        table.add_row("poses", "yes" if recording.has_pose else "no")
+        table.add_row("file", f"{recording.path.stat().st_size / 1e6:.0f} MB")
+    Console().print(table)

@@ -1,0 +1,319 @@
+"""TFRecord files and examples are read as they were written, and damage is always noticed."""
+
+from __future__ import annotations
+
+import gzip
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tdvae.data.crc32c import crc32c
+from tdvae.data.recording import NO_ACTION, Ending, Recording
+from tdvae.data.rl_unplugged import convert, read_episodes
+from tdvae.data.tfrecord import masked_crc, parse_example, read_examples
+from tdvae.errors import InputError
+from tests import tf_files
+from tests.tf_files import example, field, framed, lab_episode, varint, write
+
+FLOATS = st.lists(st.floats(width=32, allow_nan=False), max_size=20)
+INTS = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20)
+FEATURES = st.dictionaries(
+    st.text(max_size=12),
+    st.one_of(
+        st.tuples(st.just("bytes"), st.lists(st.binary(max_size=40), max_size=5)),
+        st.tuples(st.just("floats"), FLOATS),
+        st.tuples(st.just("ints"), INTS),
+    ),
+    max_size=6,
+)
+SAMPLE: dict[str, Any] = {"a": ("ints", [1, -2, 300]), "b": ("floats", [0.5, -1.5]), "c": ("bytes", [b"xyz", b""])}
+
+
+# Checksums
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [(b"", 0), (b"123456789", 0xE3069283), (bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43)],
+)
+def test_the_published_check_values(data: bytes, expected: int) -> None:
+    assert crc32c(data) == expected
+
+
+def test_the_mask_is_a_rotation_and_an_offset() -> None:
+    assert masked_crc(b"") == 0xA282EAD8
+    assert masked_crc(b"123456789") == ((0xE3069283 >> 15) + ((0xE3069283 & 0x7FFF) << 17) + 0xA282EAD8) % 2**32
+
+
+@pytest.mark.parametrize("length", [16383, 16384, 16385, 17408, 50001])
+def test_lanes_give_what_one_byte_after_another_gives(length: int) -> None:
+    data = np.random.default_rng(length).bytes(length)
+    register = 0xFFFFFFFF
+    for byte in data:
+        register ^= byte
+        for _ in range(8):
+            register = register >> 1 ^ (0x82F63B78 if register & 1 else 0)
+    assert crc32c(data) == register ^ 0xFFFFFFFF
+
+
+# Examples
+
+
+@given(FEATURES, st.booleans())
+def test_an_example_is_read_as_it_was_written(features: dict[str, tuple[str, Any]], packed: bool) -> None:
+    parsed = parse_example(example(features, packed))
+    assert set(parsed) == set(features)
+    for name, (kind, values) in features.items():
+        if kind == "floats" and len(values):
+            assert parsed[name].dtype == np.float32  # type: ignore[union-attr]
+        assert list(parsed[name]) == list(values)
+
+
+def test_unknown_fields_are_skipped() -> None:
+    content = example(SAMPLE)
+    extra = varint(9 << 3 | 0) + varint(5) + varint(9 << 3 | 1) + bytes(8) + varint(9 << 3 | 5) + bytes(4)
+    assert list(parse_example(extra + field(12, b"what") + content)["a"]) == [1, -2, 300]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x0a", "has no end"),
+        (b"\x0a\x05abc", "ends at byte 7, expected at most 5"),
+        (b"\xff" * 11, "has no end"),
+        (b"\x80" * 9 + b"\x7f", "64 bits"),
+        (b"\x0b", "wire type 3"),
+        (b"\x02\x00", "number 0"),
+        (field(1, field(1, field(1, b"\xff\xfe"))), "not UTF-8"),
+        (
+            field(1, field(1, field(1, b"a") + field(2, field(2, field(1, b"abc"))))),
+            "3 bytes, expected a multiple of 4",
+        ),
+        (field(1, field(1, field(1, b"a") + field(2, field(3, b"\x0d" + bytes(4))))), "wire type 5"),
+    ],
+)
+def test_what_is_no_example_is_refused(content: bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_example(content)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_do_worse_than_being_refused(content: bytes) -> None:
+    with suppress(InputError):
+        parse_example(content)
+
+
+def test_the_protobuf_library_writes_what_is_read() -> None:
+    message = protobuf_example()
+    message.features.feature["ints"].int64_list.value.extend([0, -1, 2**62])
+    message.features.feature["floats"].float_list.value.extend([0.25, -3.5])
+    message.features.feature["bytes"].bytes_list.value.extend([b"", b"picture"])
+    parsed = parse_example(message.SerializeToString())
+    assert {name: list(values) for name, values in parsed.items()} == {
+        "ints": [0, -1, 2**62],
+        "floats": [0.25, -3.5],
+        "bytes": [b"", b"picture"],
+    }
+
+
+def protobuf_example() -> Any:
+    """A tf.train.Example of the protobuf library, from the published definition of the message."""
+    pytest.importorskip("google.protobuf")
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    kind = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="tf", syntax="proto3")
+    for name, of in (("Bytes", kind.TYPE_BYTES), ("Float", kind.TYPE_FLOAT), ("Int64", kind.TYPE_INT64)):
+        values = file.message_type.add(name=f"{name}List")
+        values.field.add(name="value", number=1, type=of, label=kind.LABEL_REPEATED)
+    feature = file.message_type.add(name="Feature")
+    feature.oneof_decl.add(name="kind")
+    for number, name in enumerate(("Bytes", "Float", "Int64"), 1):
+        feature.field.add(
+            name=f"{name.lower()}_list",
+            number=number,
+            type=kind.TYPE_MESSAGE,
+            label=kind.LABEL_OPTIONAL,
+            type_name=f".tf.{name}List",
+            oneof_index=0,
+        )
+    features = file.message_type.add(name="Features")
+    entry = features.nested_type.add(name="FeatureEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=kind.TYPE_STRING, label=kind.LABEL_OPTIONAL)
+    message: dict[str, Any] = {"type": kind.TYPE_MESSAGE, "label": kind.LABEL_OPTIONAL}
+    entry.field.add(name="value", number=2, type_name=".tf.Feature", **message)
+    features.field.add(
+        name="feature",
+        number=1,
+        type=kind.TYPE_MESSAGE,
+        label=kind.LABEL_REPEATED,
+        type_name=".tf.Features.FeatureEntry",
+    )
+    whole = file.message_type.add(name="Example")
+    whole.field.add(name="features", number=1, type_name=".tf.Features", **message)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tf.Example"))()
+
+
+# Files
+
+
+def test_tensorboards_writer_writes_what_is_read(tmp_path: Path) -> None:
+    writer = pytest.importorskip("tensorboard.summary.writer.record_writer")
+    with (tmp_path / "file").open("wb") as file:
+        records = writer.RecordWriter(file)
+        for number in range(3):
+            records.write(example({"n": ("ints", [number]), "long": ("bytes", [bytes(50_000)])}))
+        records.flush()
+    assert [list(one["n"]) for one in read_examples(tmp_path / "file")] == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_records_come_in_order(packed: bool, tmp_path: Path) -> None:
+    contents = [example({"n": ("ints", [number])}) for number in range(5)]
+    found = [list(one["n"]) for one in read_examples(write(tmp_path / "file", contents, packed))]
+    assert found == [[0], [1], [2], [3], [4]]
+    assert list(read_examples(write(tmp_path / "none", [], packed))) == []
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(data=st.data())
+def test_a_changed_byte_is_noticed(data: st.DataObject, tmp_path: Path) -> None:
+    whole = framed(example(SAMPLE)) + framed(example(SAMPLE))
+    place, change = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(1, 255))
+    path = tmp_path / "file"
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ change]) + whole[place + 1 :])
+    with pytest.raises(InputError, match=r"^file: .*file (is damaged|cannot be read)"):
+        list(read_examples(path))
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_torn_file_is_noticed_wherever_it_is_torn(packed: bool, tmp_path: Path) -> None:
+    whole = write(tmp_path / "whole", [example(SAMPLE)], packed).read_bytes()
+    for length in range(1, len(whole)):
+        (tmp_path / "torn").write_bytes(whole[:length])
+        with pytest.raises(InputError, match=r"^file: .*torn "):
+            list(read_examples(tmp_path / "torn"))
+
+
+def test_damage_names_the_record(tmp_path: Path) -> None:
+    good, bad = framed(example(SAMPLE)), bytearray(framed(example(SAMPLE)))
+    bad[20] ^= 1
+    (tmp_path / "file").write_bytes(gzip.compress(good + good + bytes(bad)))
+    with pytest.raises(InputError, match="at record 2: its content does not have the checksum"):
+        list(read_examples(tmp_path / "file"))
+
+
+def test_a_missing_file_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nowhere does not exist"):
+        list(read_examples(tmp_path / "nowhere"))
+
+
+# RL Unplugged
+
+
+def pictures(steps: int, seed: int = 0, shape: tuple[int, int] = (72, 96)) -> Any:
+    return np.random.default_rng(seed).integers(0, 256, (steps, *shape, 3), dtype=np.uint8)
+
+
+def lab_file(path: Path, *episodes: dict[str, Any]) -> Path:
+    return write(path, [example(episode) for episode in episodes])
+
+
+def test_an_episode_of_lab_becomes_ours(tmp_path: Path) -> None:
+    rgb = np.zeros((4, 72, 96, 3), np.uint8)
+    rgb[..., 0] = 200  # red
+    path = lab_file(tmp_path / "tfrecord", lab_episode(rgb, [3, 14, 0, 5], [0.0, 1.0, -1.0, 10.0]))
+    ((episode, actions),) = read_episodes(path)
+    assert actions == 15
+    assert episode.frames.shape == (4, 64, 64, 3)
+    assert (episode.frames == [200, 0, 0]).all()  # red still
+    assert episode.actions.tolist() == [NO_ACTION, 3, 14, 0]  # what led to each frame
+    assert episode.rewards.tolist() == [0, 0, 1, -1]
+    assert episode.unseen_reward == 10
+    assert episode.ending == Ending.TERMINATED
+    assert episode.pose is None
+
+
+def test_frames_of_the_right_size_stay_pixel_by_pixel(tmp_path: Path) -> None:
+    rgb = pictures(3, shape=(64, 64))
+    ((episode, _),) = read_episodes(lab_file(tmp_path / "file", lab_episode(rgb, [1, 2, 3], [0, 0, 0])))
+    assert np.array_equal(episode.frames, rgb)
+
+
+def test_files_become_one_recording(tmp_path: Path) -> None:
+    episodes = [lab_episode(pictures(5, seed), [seed] * 5, [0.5] * 5) for seed in range(3)]
+    files = [lab_file(tmp_path / "one", *episodes[:2]), lab_file(tmp_path / "two", episodes[2])]
+    told: list[int] = []
+    convert(files, tmp_path / "all.h5", progress=told.append)
+    assert told == [5, 10, 15]
+    with Recording(tmp_path / "all.h5") as recording:
+        assert recording.lengths.tolist() == [5, 5, 5]
+        assert len(recording.action_names) == 15
+        assert recording.actions(0, 15).tolist() == [-1, 0, 0, 0, 0, -1, 1, 1, 1, 1, -1, 2, 2, 2, 2]
+        assert not recording.has_pose
+        assert recording.about["world"] == "RL Unplugged, DeepMind Lab"
+    convert(files, tmp_path / "some.h5", frames=6, size=32)
+    with Recording(tmp_path / "some.h5") as recording:
+        assert recording.lengths.tolist() == [5, 5]
+        assert recording.size == 32
+
+
+def test_a_sequence_from_within_an_episode_keeps_its_first_action(tmp_path: Path) -> None:
+    changed = lab_episode(pictures(2), [1, 2], [0.0, 0.0], start_idx=("ints", [100]))
+    ((episode, _),) = read_episodes(lab_file(tmp_path / "file", changed))
+    assert episode.actions.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"observations_pixels": ("bytes", [])}, "observations_pixels: got none"),
+        ({"observations_pixels": ("bytes", [b"junk", b"junk"])}, "no PNG or JPEG"),
+        ({"observations_pixels": ("bytes", [tf_files.png(np.zeros((72, 96), np.uint8))] * 2)}, r"shape \(72, 96\)"),
+        ({"rewards": ("floats", [1.0])}, "rewards: got 1 values, expected 2"),
+        ({"rewards": ("ints", [1, 2])}, "rewards: got int64, expected floats"),
+        ({"discounts": ("bytes", [b"a"])}, "discounts: got bytes, expected floats"),
+        ({"rewards": ("floats", [1.0, float("nan")])}, "rewards: got NaN"),
+        ({"observations_action": ("floats", [0.0] * 31)}, "got 31 values, expected a multiple of 2"),
+        ({"observations_action": ("floats", [1.0, 1.0, 0.0, 0.0])}, "not one-hot"),
+        ({"start_idx": ("ints", [])}, "start_idx: expected one whole number"),
+    ],
+)
+def test_what_is_no_episode_is_refused_and_leaves_no_file(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    good = lab_episode(pictures(2), [0, 1], [0.0, 0.0])
+    path = lab_file(tmp_path / "file", good, good | changes)
+    with pytest.raises(InputError, match=message) as refused:
+        convert([path], tmp_path / "out.h5")
+    assert f"{path}, episode 1: " in str(refused.value)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_missing_feature_is_named(tmp_path: Path) -> None:
+    episode = lab_episode(pictures(2), [0, 1], [0.0, 0.0])
+    del episode["discounts"]
+    with pytest.raises(InputError, match="discounts: got none, expected floats"):
+        list(read_episodes(lab_file(tmp_path / "file", episode)))
+
+
+def test_conversion_names_what_is_wrong_with_its_arguments(tmp_path: Path) -> None:
+    path = lab_file(tmp_path / "file", lab_episode(pictures(2), [0, 1], [0.0, 0.0]))
+    with pytest.raises(InputError, match=r"^files: got none"):
+        convert([], tmp_path / "out.h5")
+    with pytest.raises(InputError, match=r"^frames: got 0"):
+        convert([path], tmp_path / "out.h5", frames=0)
+    with pytest.raises(InputError, match=r"^size: got 4"):
+        convert([path], tmp_path / "out.h5", size=4)
+    with pytest.raises(InputError, match=r"^out: .* exists already"):
+        convert([path], path)
+    with pytest.raises(InputError, match=r"^files: no episodes in"):
+        convert([write(tmp_path / "empty", [])], tmp_path / "out.h5")
