@@ -124,8 +124,8 @@ def _models(content: dict[str, Any]) -> str:
         lines.append("| " + " | ".join([_source(source), *values]) + " |")
     minutes = sum(seconds or 0 for seconds in content["train_seconds"].values()) / 60
     made = (
-        f"`{content['command']}`, seeds {', '.join(map(str, content['seeds']))}: nats per frame (the paper states no unit), "
-        f"mean ± standard deviation over seeds; {minutes:.0f} minutes of training in all, one core each."
+        f"`{content['command']}`, seeds {', '.join(map(str, content['seeds']))}: nats per frame (the paper states no "
+        f"unit), mean ± standard deviation over seeds; {minutes:.0f} minutes of training in all, one core each."
     )
     return "\n".join([*lines, "", made])
 
