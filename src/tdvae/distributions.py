@@ -48,6 +48,9 @@ class DiagonalNormal:
         standardised = (x - self.mean) * torch.exp(-self.log_sigma)
         return _sum_event(-0.5 * (standardised.square() + LOG_2PI) - self.log_sigma, self.event_ndim)
 
+    def fixed(self) -> DiagonalNormal:
+        return DiagonalNormal(self.mean.detach(), self.log_sigma.detach(), self.event_ndim)
+
     def kl(self, other: DiagonalNormal) -> Tensor:
         """KL(self ‖ other) in closed form."""
         shift = (self.mean - other.mean) * torch.exp(-other.log_sigma)
@@ -75,6 +78,9 @@ class NormalMixture:
             part.gather(-2, chosen)[..., 0, :] for part in (self.components.mean, self.components.log_sigma)
         )
         return DiagonalNormal(mean, log_sigma).sample()
+
+    def fixed(self) -> NormalMixture:
+        return NormalMixture(self.components.fixed(), self.logits.detach())
 
     def log_prob(self, x: Tensor) -> Tensor:
         each = self.components.log_prob(x[..., None, :])

@@ -17,6 +17,9 @@ from tdvae.nn.ladder import Ladder
 from tdvae.types import ELBOTerms, Latent, LossTerms, Pairs, PredictionTerms, Sequences, Terms
 
 KL = Literal["closed", "sampled"]
+# How log p_B(z_t2 | b_t2) is differentiated. Its derivative at a fixed z_t2, the score, is zero on average: leaving it
+# out ("path") keeps the expected gradient, and takes away noise that grows as the belief sharpens (Roeder et al. 2017).
+Gradient = Literal["full", "path"]
 
 
 class TDVAEParts(Protocol):
@@ -33,17 +36,21 @@ class TDVAEParts(Protocol):
     def filter(self, sequences: Sequences) -> Beliefs: ...
 
 
-def pair_terms(model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL = "closed") -> LossTerms:
+def pair_terms(
+    model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL = "closed", gradient: Gradient = "full"
+) -> LossTerms:
     r"""Eq. 6 for every pair, each term of the pairs' shape; Eq. 5 when t2 = t1 + 1.
 
     With ``kl="sampled"`` the total is minus the log weight of the drawn (z_t1, z_t2): an importance weight for
     :math:`p(x_{t2} | x_{\le t1})`, and zero-variance when p_B and q_S are exact.
     """
     beliefs = model.filter(sequences.until(pairs.last or pairs.t2.flatten(1).amax(1)))  # no later frame can matter
-    return terms_given(beliefs, model, sequences, pairs, kl)
+    return terms_given(beliefs, model, sequences, pairs, kl, gradient)
 
 
-def terms_given(beliefs: Beliefs, model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL) -> LossTerms:
+def terms_given(
+    beliefs: Beliefs, model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL, gradient: Gradient = "full"
+) -> LossTerms:
     """Eq. 6 for every pair, from beliefs that are known already."""
     t1, t2, dt = pairs.t1, pairs.t2, pairs.dt
     b1, b2 = beliefs.at(t1), beliefs.at(t2)
@@ -56,7 +63,7 @@ def terms_given(beliefs: Beliefs, model: TDVAEParts, sequences: Sequences, pairs
     p_T2 = model.p_T.given(z2, z1, dt, actions_between(sequences, pairs))
     return LossTerms(
         smoothing=q_S1.kl(p_B1) if kl == "closed" else q_S1.log_prob(z1) - p_B1.log_prob(z1),
-        transition=p_B2.log_prob(z2) - p_T2.log_prob(z2),
+        transition=(p_B2 if gradient == "full" else p_B2.fixed()).log_prob(z2) - p_T2.log_prob(z2),
         reconstruction=-model.p_D(z2).log_prob(x2),
     )
 
@@ -71,9 +78,11 @@ def actions_between(sequences: Sequences, pairs: Pairs) -> Tensor | None:
     return sequences.actions[rows, index]
 
 
-def tdvae_loss(model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL = "closed") -> LossTerms:
+def tdvae_loss(
+    model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL = "closed", gradient: Gradient = "full"
+) -> LossTerms:
     """Eq. 6, averaged over sequences and pairs."""
-    return pair_terms(model, sequences, pairs, kl).mean()
+    return pair_terms(model, sequences, pairs, kl, gradient).mean()
 
 
 def subsequence_loss(model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL = "closed") -> LossTerms:

@@ -36,6 +36,10 @@ class LadderDistribution:
         """The joint log density: of that z whose upper layers these normals were conditioned on."""
         return sum_layers([normal.log_prob(v) for normal, v in zip(self.layers, z.layers, strict=True)])
 
+    def fixed(self) -> LadderDistribution:
+        """The same laws as constants: a log density's gradient then comes through the draw alone."""
+        return LadderDistribution(tuple(law.fixed() for law in self.layers))
+
     def kl(self, other: LadderDistribution) -> Tensor:
         """Closed form, layer by layer given the same upper layers: L^1_{t1} + L^2_{t1} of App. D. For normals only."""
         return sum_layers([_normal(q).kl(_normal(p)) for q, p in zip(self.layers, other.layers, strict=True)])
