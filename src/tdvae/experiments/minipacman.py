@@ -20,6 +20,7 @@ from tdvae.distributions import Bernoulli, Categorical
 from tdvae.envs.minipacman import N_CLASSES, PALETTE, Recording, record
 from tdvae.envs.minipacman.rules import POWER, Cell
 from tdvae.experiments import minipacman_probes
+from tdvae.experiments.recipe import MUON
 from tdvae.experiments.report import Measures
 from tdvae.jumps import Consecutive
 from tdvae.likelihood import joint_log_weights, log_mean_exp, pair_log_weights, trajectory_log_weights
@@ -88,19 +89,7 @@ def _models(hidden: tuple[int, int, int], **settings: Any) -> dict[str, LatentCo
     }
 
 
-_TRAIN = TrainConfig(
-    batch=32,
-    pairs=50,
-    optimizer="muon_all",
-    learning_rate=2e-3,
-    muon_learning_rate=0.02,
-    schedule="cosine",
-    warmup=20,
-    clip=10.0,
-    validate_every=500,
-    checkpoint_every=500,
-    accelerator="cpu",
-)
+_TRAIN = replace(MUON, batch=32, pairs=50)
 
 PRESETS = {
     "smoke": Preset(

@@ -14,6 +14,7 @@ from tdvae.data import mnist
 from tdvae.data.mnist import Digits
 from tdvae.data.moving_mnist import MovingDigits, MovingSequences, draw_sequences, synthetic_digits
 from tdvae.experiments.digits import Classifier, classifier, displacement, register
+from tdvae.experiments.recipe import MUON
 from tdvae.experiments.report import Measures
 from tdvae.jumps import Jumps, Uniform, Widening
 from tdvae.likelihood import importance_log_prob
@@ -85,19 +86,7 @@ _MODEL = TDVAEConfig(
     smoothing="product",
     log_sigma=-2.0,
 )
-_TRAIN = TrainConfig(
-    batch=64,
-    pairs=8,
-    optimizer="muon_all",
-    learning_rate=2e-3,
-    muon_learning_rate=0.02,
-    schedule="cosine",
-    warmup=20,
-    clip=10.0,
-    validate_every=500,
-    checkpoint_every=500,
-    accelerator="cpu",
-)
+_TRAIN = replace(MUON, batch=64, pairs=8)
 
 PRESETS = {
     "smoke": Preset(

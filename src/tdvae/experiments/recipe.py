@@ -1,0 +1,14 @@
+"""The training that pictures and mazes share: Muon for all matrices inside, rates that decay to nothing."""
+
+from tdvae.training import TrainConfig
+
+MUON = TrainConfig(
+    optimizer="muon_all",
+    learning_rate=2e-3,
+    muon_learning_rate=0.02,
+    schedule="cosine",
+    warmup=20,
+    validate_every=500,
+    checkpoint_every=500,
+    accelerator="cpu",
+)
