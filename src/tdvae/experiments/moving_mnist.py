@@ -80,8 +80,9 @@ _MODEL = TDVAEConfig(
     hidden=128,
     blocks=1,
     dt="none",
-    drift="stay",
-    components=LONGEST,
+    octaves=3,
+    drift="turn",
+    lengths=LONGEST,
     smoothing="product",
     log_sigma=-2.0,
 )
@@ -129,8 +130,7 @@ def train(
     data = draw_sequences(preset.frames, train_digits, preset.train_sequences, derive_seed(seed, TRAIN))
     validation = draw_sequences(preset.frames, validation_digits, 512, derive_seed(seed, VALIDATION))
     torch.manual_seed(derive_seed(seed))  # the initial weights
-    # Told how far to go, a jump ends in one place: no mixture.
-    told = replace(preset.model, dt="waves", octaves=3, components=1)
+    told = replace(preset.model, dt="waves", lengths=1)
     learner = Learner(build(told if given_dt else preset.model))
     info = {"experiment": NAME, "preset": name, "frames": asdict(preset.frames), "given_dt": given_dt}
     steps = preset.steps_given_dt if given_dt and preset.steps_given_dt else preset.train.steps
