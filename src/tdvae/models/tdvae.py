@@ -19,7 +19,7 @@ from tdvae.nn.recurrent import ActionSummary, BeliefNetwork, SingleAction
 from tdvae.types import Belief, Latent
 
 CHANGE_GAIN = 0.05  # a change from the drifted state starts near zero
-LOG_WEIGHT_BOUND = 2.0  # of the lengths that a jump may have had
+KEPT_OPEN = 0.2  # share of a jump's weight that all lengths have alike
 MESSAGE_WIDTH = 1.0  # added to log σ of the smoothing message: it starts by saying little
 
 
@@ -49,7 +49,7 @@ class TransitionLadder(Ladder):
     """p_T(z_t2 | z_t1, δt, actions): D(z_t1, z_t2's upper layers, δt), around where z_t1 drifts to.
 
     With ``lengths`` > 1, δt is withheld and a jump may have been of 1 … ``lengths`` steps:
-    p_T(z_t2 | z_t1) = Σ_k w_k(z_t1) p_T(z_t2 | z_t1, k), the weights learned.
+    p_T(z_t2 | z_t1) = Σ_k w_k p_T(z_t2 | z_t1, k), the weights learned.
     """
 
     def __init__(
@@ -66,15 +66,16 @@ class TransitionLadder(Ladder):
         self.depth = len(sizes)
         self.dt, self.drift, self.summary = dt, drift, summary
         self.lengths = lengths
-        self.weights = make_map(sum(sizes), lengths) if lengths > 1 else None
+        self.weights = nn.Parameter(torch.zeros(lengths)) if lengths > 1 else None
         context = sum(sizes) * (2 if drift else 1) + dt.size + (summary.size if summary else 0)
         self.heads = DenseHeads(context, sizes, make_map, log_sigma, gain=CHANGE_GAIN if drift else 1.0)
 
     def context(self, z1: Latent, dt: Tensor, actions: Tensor | None = None) -> _Moved:
         log_weights = None
         if self.weights is not None:
-            # Bounded: a length that does not occur yet, in a curriculum, can still be learned when it does.
-            log_weights = torch.log_softmax(LOG_WEIGHT_BOUND * torch.tanh(self.weights(z1.flat)), dim=-1)
+            # No weight vanishes: a length that does not occur yet, in a curriculum, is still learned when it does.
+            weights = (1 - KEPT_OPEN) * torch.softmax(self.weights, dim=-1) + KEPT_OPEN / self.lengths
+            log_weights = weights.log().expand(*dt.shape, -1)
             dt = torch.arange(1, self.lengths + 1, device=dt.device).expand(*dt.shape, -1)
             z1 = _for_each(self.lengths, z1)
         elif self.dt.kind == "none":
