@@ -110,7 +110,7 @@ PRESETS = {
         samples=2,
         classifier_steps=10,
     ),
-    "cpu": Preset(_MODEL, replace(_TRAIN, steps=2_800), steps_given_dt=900, seeds=(0, 1, 2)),
+    "cpu": Preset(_MODEL, replace(_TRAIN, steps=3_600), steps_given_dt=900, seeds=(0, 1, 2)),
     "paper": Preset(_PAPER_MODEL, TrainConfig(steps=200_000, batch=512, pairs=1), Uniform(1, LONGEST), seeds=(0, 1, 2)),
 }
 
