@@ -53,7 +53,7 @@ CONFIGS = {
     "deep_belief": TDVAEConfig(belief_network="deep_lstm", belief=7, belief_layers=3),
     "turning": TURNING,
     "bits": TDVAEConfig(event_shape=(4, 3), likelihood="bernoulli", encoder=(9, 8), decoder=(10,), dt="none"),
-    "mixture": TDVAEConfig(layers=3, latent=2, hidden=8, components=4, drift="turn", dt="none"),
+    "lengths": TDVAEConfig(layers=3, latent=2, hidden=8, lengths=4, drift="turn", dt="none"),
     "sharp": TDVAEConfig(encoder=(6,), belief=5, shown=2, log_sigma=-2.0, latent=3),
     "chrono": TDVAEConfig(belief_network="chrono_lstm", belief=6, latent=3, hidden=8, drift="turn"),
     "classes": TDVAEConfig(event_shape=(5,), likelihood="categorical", classes=4, maps="residual", hidden=10),
@@ -444,3 +444,33 @@ def test_a_copy_of_a_filtering_model_borrows_the_copys_transition() -> None:
     assert twin.q._drift is not None
     assert twin.q._prior.__self__ is twin.p_T  # type: ignore[attr-defined]
     assert twin.q._drift.__self__ is twin.p_T.drift  # type: ignore[attr-defined]
+
+
+def test_a_withheld_length_is_summed_over() -> None:
+    """p_T(z_t2 | z_t1) = Σ_k w_k p_T(z_t2 | z_t1, k), whichever way the layers are drawn and scored."""
+    model = build(CONFIGS["lengths"])
+    z1, z2 = (Latent(tuple(torch.randn(5, 2) for _ in range(3))) for _ in range(2))
+    dt = torch.ones(5, dtype=torch.long)
+    context = model.p_T.context(z1, dt)
+    assert context.log_weights is not None
+    each = z2.map(lambda layer: layer[:, None].expand(5, 4, 2)).layers
+    of_length = torch.stack(
+        [model.p_T.heads(i, context.features, each[i + 1 :], context.around).log_prob(each[i]) for i in range(3)]
+    ).sum(0)
+    expected = torch.logsumexp(context.log_weights + of_length, dim=-1)
+    torch.testing.assert_close(model.p_T.given(z2, z1, dt).log_prob(z2), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(context.log_weights.exp().sum(-1), torch.ones(5))
+    assert float(context.log_weights.detach().exp().min()) > 0.01 / 4  # no length is ever ruled out
+
+
+@pytest.mark.parametrize("drift", ["none", "stay", "turn"])
+@pytest.mark.parametrize("lengths", [1, 4])
+def test_a_withheld_dt_reaches_no_part(drift: Literal["none", "stay", "turn"], lengths: int) -> None:
+    """δt not given to any network (App. D): jumps of 1 and of 4 look the same to p_T and q_S, drift and all."""
+    model = build(TDVAEConfig(latent=3, hidden=6, dt="none", drift=drift, lengths=lengths, smoothing="product"))
+    z1, z2 = (Latent((torch.randn(5, 3), torch.randn(5, 3))) for _ in range(2))
+    b1, b2 = torch.randn(2, 5, 50)
+    one, four = torch.ones(5, dtype=torch.long), torch.full((5,), 4)
+    for ladder, of, given in ((model.p_T, z2, (z1,)), (model.q_S, z1, (z2, b1, b2))):
+        densities = [ladder.given(of, *given, dt).log_prob(of) for dt in (one, four)]
+        assert torch.equal(*densities)

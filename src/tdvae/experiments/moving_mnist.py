@@ -81,8 +81,9 @@ _MODEL = TDVAEConfig(
     hidden=128,
     blocks=1,
     dt="none",
-    drift="stay",
-    components=LONGEST,
+    octaves=3,
+    drift="turn",
+    lengths=LONGEST,
     smoothing="product",
     log_sigma=-2.0,
 )
@@ -98,7 +99,7 @@ PRESETS = {
         samples=2,
         classifier_steps=10,
     ),
-    "cpu": Preset(_MODEL, replace(_TRAIN, steps=2_800), steps_given_dt=900, seeds=(0, 1, 2)),
+    "cpu": Preset(_MODEL, replace(_TRAIN, steps=3_600), steps_given_dt=900, seeds=(0, 1, 2)),
     "paper": Preset(_PAPER_MODEL, TrainConfig(steps=200_000, batch=512, pairs=1), Uniform(1, LONGEST), seeds=(0, 1, 2)),
 }
 
@@ -118,8 +119,7 @@ def train(
     data = draw_sequences(preset.frames, train_digits, preset.train_sequences, derive_seed(seed, TRAIN))
     validation = draw_sequences(preset.frames, validation_digits, 512, derive_seed(seed, VALIDATION))
     torch.manual_seed(derive_seed(seed))  # the initial weights
-    # Told how far to go, a jump ends in one place: no mixture.
-    told = replace(preset.model, dt="waves", octaves=3, components=1)
+    told = replace(preset.model, dt="waves", lengths=1)
     learner = Learner(build(told if given_dt else preset.model))
     info = {"experiment": NAME, "preset": name, "frames": asdict(preset.frames), "given_dt": given_dt}
     steps = preset.steps_given_dt if given_dt and preset.steps_given_dt else preset.train.steps

@@ -76,10 +76,12 @@ def _tdvae(config: TDVAEConfig) -> TDVAE:
     dt = JumpEmbedding(config.dt, config.octaves)
     p_B = BeliefLadder(code, sizes, make_map, config.log_sigma)
     prior = p_B if config.smoothing == "product" else None
-    q_S = SmoothingLadder(code, sizes, make_map, dt, config.smoothing_sees_b2, drift, prior, config.log_sigma)
-    also_dt = JumpEmbedding(config.dt, config.octaves)  # a stack's modules must not be shared
+    back = Stay() if drift and config.dt == "none" else drift  # how far back is not known, so a drift must not tell it
+    q_S = SmoothingLadder(code, sizes, make_map, dt, config.smoothing_sees_b2, back, prior, config.log_sigma)
+    # Another embedding: a stack's modules must not be shared.
+    also_dt = JumpEmbedding(config.dt if config.lengths == 1 else "waves", config.octaves)
     summary = ActionSummary(config.actions, config.hidden) if config.actions else None
-    p_T = TransitionLadder(sizes, make_map, also_dt, drift, summary, config.log_sigma, config.components)
+    p_T = TransitionLadder(sizes, make_map, also_dt, drift, summary, config.log_sigma, config.lengths)
     return TDVAE(config, encoder, belief, read, p_B, q_S, p_T, _decoder(config, sum(sizes)))
 
 

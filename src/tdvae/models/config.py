@@ -86,16 +86,20 @@ class TDVAEConfig(LatentConfig):
 
     dt: Literal["waves", "number", "none"] = "waves"  # how δt is given to q_S and p_T
     octaves: int = 8  # waves: jumps of up to 2^octaves steps are told apart
-    components: int = 1  # of p_T's top layer: a mixture of normals, if more than one
+    lengths: int = 1  # none: p_T takes a jump for one of 1 … lengths steps, and learns how often it is each
     smoothing: Literal["free", "product"] = "free"  # q_S: a D map, or p_B(z_t1) times a message from t2
     smoothing_sees_b2: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("octaves", "components"):
+        for name in ("octaves", "lengths"):
             _check_at_least(1, name, getattr(self, name))
-        if self.components > 1 and self.layers == 1:
-            raise InputError("components: a mixture is for the top of several layers; this model has one")
+        if self.lengths > 1 and (self.dt != "none" or self.actions or self.likelihood == "first_components"):
+            raise InputError(
+                "lengths: expected 1 unless δt is withheld (dt='none'), there are no actions, whose number would tell "
+                f"it, and the decoder is a map; got {self.lengths} with dt={self.dt!r}, actions={self.actions}, "
+                f"likelihood={self.likelihood!r}"
+            )
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ from tdvae.models.config import TDVAEConfig
 from tdvae.models.decoders import Decoder
 from tdvae.nn.dense import JumpEmbedding, MapFactory, ObservationEncoder
 from tdvae.nn.drift import Drift
-from tdvae.nn.ladder import DenseHeads, Ladder, LayerLaw, MixtureHead, product
+from tdvae.nn.ladder import DenseHeads, Ladder, LayerLaw, product
 from tdvae.nn.recurrent import ActionSummary, BeliefNetwork, SingleAction
 from tdvae.types import Belief, Latent
 
 CHANGE_GAIN = 0.05  # a change from the drifted state starts near zero
+KEPT_OPEN = 0.2  # share of a jump's weight that all lengths have alike
 MESSAGE_WIDTH = 1.0  # added to log σ of the smoothing message: it starts by saying little
 
 
@@ -41,13 +42,14 @@ class BeliefLadder(Ladder):
 class _Moved(NamedTuple):
     features: Tensor
     around: Latent | None
+    log_weights: Tensor | None  # of the lengths that a jump may have had, if its own is withheld
 
 
 class TransitionLadder(Ladder):
     """p_T(z_t2 | z_t1, δt, actions): D(z_t1, z_t2's upper layers, δt), around where z_t1 drifts to.
 
-    With several ``components`` the top layer is a mixture: where δt is withheld, a jump may have ended in any of
-    several places, and the layers below it only have to say what each place looks like.
+    With ``lengths`` > 1, δt is withheld and a jump may have been of 1 … ``lengths`` steps:
+    p_T(z_t2 | z_t1) = Σ_k w_k p_T(z_t2 | z_t1, k), the weights learned.
     """
 
     def __init__(
@@ -58,21 +60,26 @@ class TransitionLadder(Ladder):
         drift: Drift | None,
         summary: ActionSummary | SingleAction | None,
         log_sigma: float,
-        components: int = 1,
+        lengths: int = 1,
     ) -> None:
         super().__init__()
         self.depth = len(sizes)
         self.dt, self.drift, self.summary = dt, drift, summary
+        self.lengths = lengths
+        self.weights = nn.Parameter(torch.zeros(lengths)) if lengths > 1 else None
         context = sum(sizes) * (2 if drift else 1) + dt.size + (summary.size if summary else 0)
-        gain = CHANGE_GAIN if drift else 1.0
-        self.top: MixtureHead | None = None
-        if components == 1:
-            self.heads = DenseHeads(context, sizes, make_map, log_sigma, gain)
-        else:
-            self.top = MixtureHead(context, sizes[-1], components, make_map, log_sigma, gain)
-            self.heads = DenseHeads(context + sizes[-1], sizes[:-1], make_map, log_sigma, gain)
+        self.heads = DenseHeads(context, sizes, make_map, log_sigma, gain=CHANGE_GAIN if drift else 1.0)
 
     def context(self, z1: Latent, dt: Tensor, actions: Tensor | None = None) -> _Moved:
+        log_weights = None
+        if self.weights is not None:
+            # No weight vanishes: a length that does not occur yet, in a curriculum, is still learned when it does.
+            weights = (1 - KEPT_OPEN) * torch.softmax(self.weights, dim=-1) + KEPT_OPEN / self.lengths
+            log_weights = weights.log().expand(*dt.shape, -1)
+            dt = torch.arange(1, self.lengths + 1, device=dt.device).expand(*dt.shape, -1)
+            z1 = _for_each(self.lengths, z1)
+        elif self.dt.kind == "none":
+            dt = torch.ones_like(dt)  # a drift must not tell it either
         features = [z1.flat, self.dt(dt)]
         around = None
         if self.drift is not None:
@@ -80,15 +87,23 @@ class TransitionLadder(Ladder):
             features.append(around.flat)
         if self.summary is not None:
             features.append(self.summary(actions, dt))
-        return _Moved(torch.cat(features, dim=-1), around)
+        return _Moved(torch.cat(features, dim=-1), around, log_weights)
 
     def layer(self, index: int, context: _Moved, above: Sequence[Tensor]) -> LayerLaw:
-        if self.top is not None and index == self.depth - 1:
-            around = None if context.around is None else context.around.layers[index]
-            mixture: NormalMixture = self.top(context.features, around)
-            return mixture
-        normal: DiagonalNormal = self.heads(index, context.features, above, context.around)
-        return normal
+        if context.log_weights is None:
+            normal: DiagonalNormal = self.heads(index, context.features, above, context.around)
+            return normal
+        # Upper layers have been drawn: they tell how long the jump was, as far as they show it.
+        log_weights, each = context.log_weights, _for_each(self.lengths, Latent(tuple(above))).layers
+        for upper in range(index + 1, self.depth):
+            law = self.heads(upper, context.features, each[upper - index :], context.around)
+            log_weights = log_weights + law.log_prob(each[upper - index - 1])
+        return NormalMixture(self.heads(index, context.features, each, context.around), log_weights)
+
+
+def _for_each(lengths: int, z: Latent) -> Latent:
+    """A state once for each length, (..., size) → (..., lengths, size)."""
+    return z.map(lambda layer: layer[..., None, :].expand(*layer.shape[:-1], lengths, -1))
 
 
 class _Smoothed(NamedTuple):

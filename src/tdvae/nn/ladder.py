@@ -114,29 +114,6 @@ class DenseHeads(nn.Module):
         return DiagonalNormal(mean, softly_bounded(self.log_sigma + log_sigma))
 
 
-class MixtureHead(nn.Module):
-    """A mixture of normals from one D map, for a layer whose law has several peaks. Components start ``APART``."""
-
-    APART = 0.3  # spread of their first means: alike, they would learn alike
-
-    def __init__(
-        self, context: int, size: int, components: int, make_map: MapFactory, log_sigma: float, gain: float = 1.0
-    ) -> None:
-        super().__init__()
-        self.components, self.log_sigma = components, log_sigma
-        self.map = make_map(context, components * (2 * size + 1), gain=gain)
-        self.apart = nn.Parameter(torch.randn(components, size) * self.APART)
-
-    def forward(self, context: Tensor, around: Tensor | None) -> NormalMixture:
-        output = self.map(context).to(self.apart.dtype).unflatten(-1, (self.components, -1))
-        size = self.apart.shape[-1]
-        mean, log_sigma, logits = output.split([size, size, 1], dim=-1)
-        mean = self.apart + mean
-        if around is not None:
-            mean = around[..., None, :] + mean
-        return NormalMixture(DiagonalNormal(mean, softly_bounded(self.log_sigma + log_sigma)), logits[..., 0])
-
-
 def softly_bounded(log_sigma: Tensor) -> Tensor:
     """Between LOG_SIGMA_MIN and LOG_SIGMA_MAX, and hardly changed well inside."""
     log_sigma = LOG_SIGMA_MAX - F.softplus(LOG_SIGMA_MAX - log_sigma)
