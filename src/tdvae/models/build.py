@@ -15,6 +15,7 @@ from tdvae.models.config import (
     FilteringConfig,
     LatentConfig,
     MeanFieldConfig,
+    ModelConfig,
     NextStepConfig,
     RecurrentConfig,
     TDVAEConfig,
@@ -55,8 +56,8 @@ def build(config: MeanFieldConfig) -> MeanField: ...
 @overload
 def build(config: NextStepConfig) -> NextStep: ...
 @overload
-def build(config: RecurrentConfig) -> RecurrentModel: ...
-def build(config: RecurrentConfig) -> RecurrentModel:
+def build(config: ModelConfig) -> RecurrentModel: ...
+def build(config: ModelConfig) -> RecurrentModel:
     """A model with fresh weights, of the kind that the config is for."""
     if isinstance(config, TDVAEConfig):
         return _tdvae(config)
@@ -182,6 +183,7 @@ def for_data(data: Sequences, **choices: Any) -> TDVAE:
 
 def _standardise(model: TDVAE, data: Sequences) -> None:
     """Give the encoder and the decoder the data's own mean and spread, per dimension."""
+    assert isinstance(model.encoder, ObservationEncoder)
     assert isinstance(model.p_D, GaussianDecoder)
     steps = data.x[data.mask]
     shift, scale = steps.mean(0), steps.std(0)
