@@ -16,6 +16,7 @@ from tdvae import Learner, Sequences, TDVAEConfig, TrainConfig, jumps
 from tdvae.distributions import DiagonalNormal, NormalMixture
 from tdvae.models import (
     TDVAE,
+    ConvTDVAEConfig,
     FilteringConfig,
     MeanFieldConfig,
     Model,
@@ -47,7 +48,10 @@ TURNING = TDVAEConfig(
     smoothing="product",
     sigma=0.1,
 )
-CONFIGS = {
+FRAMES = ConvTDVAEConfig(
+    event_shape=(3, 16, 16), encoder=(4, 6), belief=7, belief_layers=2, layers=3, channels=5, latent=2, canvas=4
+)
+CONFIGS: dict[str, TDVAEConfig | ConvTDVAEConfig] = {
     "app_d": TDVAEConfig(likelihood="first_components", dt="number", smoothing_sees_b2=False),
     "one_layer": TDVAEConfig(layers=1, latent=3),
     "five_layers": TDVAEConfig(layers=5, latent=2, hidden=12, drift="stay"),
@@ -59,6 +63,9 @@ CONFIGS = {
     "chrono": TDVAEConfig(belief_network="chrono_lstm", belief=6, latent=3, hidden=8, drift="turn"),
     "classes": TDVAEConfig(event_shape=(5,), likelihood="categorical", classes=4, maps="residual", hidden=10),
     "acting": TDVAEConfig(event_shape=(2,), actions=3, rewards=True, smoothing="product", drift="stay"),
+    "conv": FRAMES,
+    "conv_acting": replace(FRAMES, layers=1, actions=3, rewards=True, drift="stay", belief_layers=1, shown=2),
+    "conv_wide": replace(FRAMES, event_shape=(1, 16, 32), encoder=(3, 4, 5), drift="stay", checkpointing=True),
 }
 NEXT_STEP = {
     "next_step": NextStepConfig(decoder=(10,)),
@@ -89,6 +96,8 @@ def observed(config: ModelConfig) -> Tensor:
         return torch.rand(shape) > 0.5
     if isinstance(config, RecurrentConfig) and config.classes:
         return torch.randint(config.classes, shape)
+    if isinstance(config, ConvTDVAEConfig):
+        return torch.randint(256, shape) / 255
     return torch.randn(shape)
 
 
@@ -140,7 +149,7 @@ def test_given_scores_what_sample_drew(model: TDVAE) -> None:
         (q_S1, model.q_S.given(z1, z2, b1, b2, pairs.dt)),
         (p_T3, model.p_T.given(z3, z1, pairs.dt, actions)),
     )
-    assert isinstance(model.config, LatentConfig)
+    assert isinstance(model.config, LatentConfig | ConvTDVAEConfig)
     assert len(z1.layers) == model.config.layers
     for drawn, scored in again:
         for layer, other in zip(drawn.layers, scored.layers, strict=True):

@@ -147,8 +147,53 @@ class NextStepConfig(RecurrentConfig):
             )
 
 
+@dataclass(frozen=True)
+class ConvTDVAEConfig(ModelConfig):
+    """Everything that shapes the convolutional TD-VAE of frames (channels, rows, columns). The defaults are the paper's
+    sizes ("DeepMind Lab environment" and App. D); it does not say how large z, the canvas and the encoder are.
+    """
+
+    kind = "conv_tdvae"
+
+    event_shape: tuple[int, ...] = (3, 64, 64)
+    encoder: tuple[int, ...] = (32, 64, 128, 256)  # channels of convolutions that halve the frame, down to 4 × 4
+    belief: int = 512  # size of one belief layer
+    belief_layers: int = 4
+    shown: int = 0  # one belief layer: how many of the last encoded frames the code shows beside the LSTM's state
+    layers: int = 16  # of z, and of each stack of convolutional LSTMs
+    channels: int = 256  # of each convolutional LSTM's map
+    latent: int = 16  # channels of each layer of z
+    canvas: int = 64  # channels of the decoder's canvas
+    drift: Literal["none", "stay"] = "none"  # what the means of p_T and q_S are measured from
+    log_sigma: float = 0.0  # where log σ of every layer starts
+    checkpointing: bool = False  # compute layers again for the gradient instead of keeping them: less memory, more time
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("belief", "belief_layers", "layers", "channels", "latent", "canvas"):
+            _check_at_least(1, name, getattr(self, name))
+        _check_at_least(0, "shown", self.shown)
+        _check_at_least(2, "encoder's convolutions", len(self.encoder))
+        for width in self.encoder:
+            _check_at_least(1, "encoder", width)
+        if self.shown and self.belief_layers > 1:
+            raise InputError(f"shown: only a belief of one layer has this option, got {self.belief_layers} layers")
+        shrinks = 2 ** len(self.encoder)
+        if len(self.event_shape) != 3 or any(size % shrinks for size in self.event_shape[1:]):
+            raise InputError(
+                f"event_shape: expected (channels, rows, columns), rows and columns divisible by {shrinks} since "
+                f"{len(self.encoder)} convolutions halve them, got {self.event_shape}"
+            )
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the convolutional LSTMs' maps."""
+        _, rows, columns = self.event_shape
+        return rows // 2 ** len(self.encoder), columns // 2 ** len(self.encoder)
+
+
 CONFIGS: dict[str, type[ModelConfig]] = {
-    config.kind: config for config in (TDVAEConfig, MeanFieldConfig, FilteringConfig, NextStepConfig)
+    config.kind: config for config in (TDVAEConfig, ConvTDVAEConfig, MeanFieldConfig, FilteringConfig, NextStepConfig)
 }
 
 
