@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from tdvae.errors import InputError
 
 KERNEL = 3
+AFTER_SILU = 1.7  # gain of a layer that reads SiLU's output, whose size is about 1 / 1.7 of what entered
 Run = Callable[..., Any]  # runs a part of the network on what it is given
 
 
@@ -52,8 +53,21 @@ def _plainly(part: Callable[..., Any], *given: Any) -> Any:
     return part(*given)
 
 
-def convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
-    return nn.Conv2d(inputs, outputs, KERNEL, stride, padding=KERNEL // 2)
+Layer = TypeVar("Layer", nn.Conv2d, nn.Linear)
+
+
+def evenly(layer: Layer, gain: float = 1.0) -> Layer:
+    """Weights that pass on signals of the size they have (times ``gain``).
+
+    torch's own shrink them at every layer: after a dozen, a frame would hardly move the state that is inferred from it.
+    """
+    nn.init.normal_(layer.weight, std=gain / math.sqrt(layer.weight[0].numel()))
+    nn.init.zeros_(layer.get_parameter("bias"))
+    return layer
+
+
+def convolution(inputs: int, outputs: int, stride: int = 1, gain: float = 1.0) -> nn.Conv2d:
+    return evenly(nn.Conv2d(inputs, outputs, KERNEL, stride, padding=KERNEL // 2), gain)
 
 
 class ConvLSTMCell(nn.Module):
@@ -80,8 +94,8 @@ class FrameEncoder(nn.Module):
         self.run = run
         channels, rows, columns = event_shape
         layers: list[nn.Module] = []
-        for width in widths:
-            layers += [convolution(channels, width, stride=2), nn.SiLU()]
+        for place, width in enumerate(widths):
+            layers += [convolution(channels, width, stride=2, gain=AFTER_SILU if place else 1.0), nn.SiLU()]
             channels = width
         self.layers = nn.Sequential(*layers)
         halved = 2 ** len(widths)
@@ -115,8 +129,8 @@ class Canvas(nn.Module):
         self.strokes = nn.ModuleList(
             convolution(sizes.channels, channels * self.spread**2) for _ in range(sizes.layers)
         )
-        self.widen = convolution(channels, 4 * channels)
-        self.colour = convolution(channels, 4 * outputs)
+        self.widen = convolution(channels, 4 * channels, gain=AFTER_SILU)
+        self.colour = convolution(channels, 4 * outputs, gain=AFTER_SILU)
 
     def stroke(self, index: int, h: Tensor) -> Tensor:
         """What one layer adds, from its map (N, channels, *grid)."""

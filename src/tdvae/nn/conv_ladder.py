@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tdvae.distributions import DiagonalNormal
-from tdvae.nn.conv import ConvLSTMCell, ConvSizes, Run, convolution
+from tdvae.nn.conv import ConvLSTMCell, ConvSizes, Run, convolution, evenly
 from tdvae.nn.ladder import Ladder, softly_bounded
 from tdvae.types import Latent
 
@@ -37,7 +37,7 @@ class ConvLadder(Ladder):
     def __init__(self, sizes: ConvSizes, vector: int, states: int, log_sigma: float, gain: float, run: Run) -> None:
         super().__init__()
         self.sizes, self.depth, self.log_sigma, self.run = sizes, sizes.layers, log_sigma, run
-        self.place = nn.Linear(vector, sizes.channels * math.prod(sizes.grid))
+        self.place = evenly(nn.Linear(vector, sizes.channels * math.prod(sizes.grid)))
         self.mix = convolution(states * sizes.layers * sizes.latent, sizes.channels) if states else None
         self.first = nn.Parameter(torch.zeros(2, sizes.channels, *sizes.grid))
         top = sizes.layers - 1
@@ -45,7 +45,7 @@ class ConvLadder(Ladder):
             ConvLSTMCell(sizes.channels + (0 if index == top else sizes.latent), sizes.channels)
             for index in range(sizes.layers)
         )
-        self.heads = nn.ModuleList(_small(convolution(sizes.channels, 2 * sizes.latent), gain) for _ in self.cells)
+        self.heads = nn.ModuleList(convolution(sizes.channels, 2 * sizes.latent, gain=gain) for _ in self.cells)
 
     def start(self, vector: Tensor, states: Sequence[Latent] = (), around: Latent | None = None) -> Running:
         """The context of the top layer, from numbers (..., vector) and states of the same leading shape."""
@@ -71,11 +71,3 @@ class ConvLadder(Ladder):
         inputs = torch.cat([context.shared, self.sizes.as_map(drawn)], dim=1)
         h, c = self.run(self.cells[index - 1], inputs, context.h, context.c)
         return replace(context, h=h, c=c)
-
-
-def _small(head: nn.Conv2d, gain: float) -> nn.Conv2d:
-    with torch.no_grad():
-        head.weight.mul_(gain)
-        assert head.bias is not None
-        head.bias.zero_()
-    return head
