@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tdvae import InputError, Latent, Learner, Sequences, TDVAEConfig, jumps
+import tdvae
+from tdvae import InputError, Latent, Learner, Sequences, TrainConfig, jumps
+from tdvae.data import Recording, split_windows
 from tdvae.distributions import DiagonalNormal
+from tdvae.envs import first_person
+from tdvae.experiments import conv_costs
 from tdvae.experiments.first_person import MODELS
 from tdvae.models import ConvTDVAEConfig, build
 from tdvae.models.config import config_from_dict
@@ -202,6 +207,23 @@ def test_bad_sizes_and_frames_are_named() -> None:
         model.filter(replace(data, x=torch.tensor([0, 255] * 3 * 128).expand(2, 6, -1).reshape(2, 6, 3, 16, 16)))
 
 
-def test_each_preset_is_a_config_of_its_own() -> None:
-    assert all(isinstance(config, ConvTDVAEConfig) for config in MODELS.values())
-    assert not issubclass(ConvTDVAEConfig, TDVAEConfig)
+def test_a_step_is_measured() -> None:
+    cost = conv_costs.cost_of(MODELS["smoke"], repeats=2)
+    assert len(cost.seconds) == 2
+    assert min(cost.seconds) > 0
+    assert cost.parameters == count(build(MODELS["smoke"]))
+
+
+def test_the_smoke_model_learns_from_a_recorded_walk(tmp_path: Path) -> None:
+    world = first_person.open_world("tdvae/Corridors-v0", size=32)
+    first_person.record(world, tmp_path / "walk.h5", frames=300, seed=0, episode=100, size=32)
+    world.close()
+    data, *_ = split_windows(Recording(tmp_path / "walk.h5"), length=10, seed=0, with_actions=True)
+    model = build(replace(MODELS["smoke"], actions=3))
+    law, config = jumps.Uniform(1, 3), TrainConfig(steps=40, batch=8, pairs=4, learning_rate=3e-3, log_every=1)
+    pairs = law.sample(data.lengths[:8], 4, torch.Generator().manual_seed(0))
+    learner, first = Learner(model), data.select(slice(0, 8))
+    before = learner(first, pairs).total.detach()
+    tdvae.fit(learner, data, law, config, tmp_path / "run", progress="none")
+    after = learner(first, pairs).total.detach()
+    assert float(after) < 0.95 * float(before)

@@ -102,7 +102,8 @@ def main(out: Path) -> None:
     content = results("conv_costs", "cpu", [0], time.monotonic() - begin, [{}], {})
     content |= {"command": f"python -m tdvae.experiments.conv_costs {out}", "measures": measures}
     content["note"] = (
-        f"one thread; {TRAIN.batch} sequences of {FRAMES} frames, {TRAIN.pairs} pairs each; processor seconds, the best of 3"
+        f"one thread; {TRAIN.batch} sequences of {FRAMES} frames, {TRAIN.pairs} pairs each; "
+        "processor seconds, the best of 3"
     )
     show_flat(content["note"], measures, TABLE)
     write_results(out / "conv_costs.json", content)
