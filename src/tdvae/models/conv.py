@@ -23,7 +23,7 @@ class ConvBelief(ConvLadder):
     """p_B(z | b)."""
 
     def __init__(self, code: int, sizes: ConvSizes, log_sigma: float, run: Run) -> None:
-        super().__init__(sizes, code, 0, log_sigma, 1.0, run)
+        super().__init__(sizes, code, False, log_sigma, run)
 
     def context(self, b: Tensor) -> Running:
         return self.start(b)
@@ -33,11 +33,11 @@ class ConvSmoothing(ConvLadder):
     """q_S(z_t1 | z_t2, b_t1, b_t2, δt); with ``stays``, its means are measured from z_t2."""
 
     def __init__(self, code: int, sizes: ConvSizes, dt: JumpEmbedding, stays: bool, log_sigma: float, run: Run) -> None:
-        super().__init__(sizes, 2 * code + dt.size, 1, log_sigma, CHANGE_GAIN if stays else 1.0, run)
+        super().__init__(sizes, 2 * code + dt.size, True, log_sigma, run, CHANGE_GAIN if stays else 1.0)
         self.dt, self.stays = dt, stays
 
     def context(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor) -> Running:
-        return self.start(torch.cat([b1, b2, self.dt(dt)], dim=-1), [z2], z2 if self.stays else None)
+        return self.start(torch.cat([b1, b2, self.dt(dt)], dim=-1), z2, z2 if self.stays else None)
 
 
 class ConvTransition(ConvLadder):
@@ -53,14 +53,14 @@ class ConvTransition(ConvLadder):
         run: Run,
     ) -> None:
         vector = dt.size + (summary.size if summary else 0)
-        super().__init__(sizes, vector, 1, log_sigma, CHANGE_GAIN if stays else 1.0, run)
+        super().__init__(sizes, vector, True, log_sigma, run, CHANGE_GAIN if stays else 1.0)
         self.dt, self.summary, self.stays = dt, summary, stays
 
     def context(self, z1: Latent, dt: Tensor, actions: Tensor | None = None) -> Running:
         vector = [self.dt(dt)]
         if self.summary is not None:
             vector.append(self.summary(actions, dt))
-        return self.start(torch.cat(vector, dim=-1), [z1], z1 if self.stays else None)
+        return self.start(torch.cat(vector, dim=-1), z1, z1 if self.stays else None)
 
 
 class CanvasDecoder(Decoder):

@@ -28,17 +28,20 @@ class Running:
 
 
 class ConvLadder(Ladder):
-    """Fillings say what they condition on: ``vector`` numbers that have no place, and ``states`` whole states that do.
+    """Fillings say what they condition on: numbers that have no place (``vector`` many), and maybe a state, which has.
 
     From these comes a map that all layers share. A layer's cell reads it together with the z drawn just above, and its
     h gives the layer's normal; so (h, c) is the recurrent summary of all z above (App. C). No weights are shared.
+    ``log_sigma`` is where the log σ of all layers start from, ``gain`` scales their first outputs.
     """
 
-    def __init__(self, sizes: ConvSizes, vector: int, states: int, log_sigma: float, gain: float, run: Run) -> None:
+    def __init__(
+        self, sizes: ConvSizes, vector: int, sees_state: bool, log_sigma: float, run: Run, gain: float = 1.0
+    ) -> None:
         super().__init__()
         self.sizes, self.depth, self.log_sigma, self.run = sizes, sizes.layers, log_sigma, run
         self.place = evenly(nn.Linear(vector, sizes.channels * math.prod(sizes.grid)))
-        self.mix = convolution(states * sizes.layers * sizes.latent, sizes.channels) if states else None
+        self.mix = convolution(sizes.layers * sizes.latent, sizes.channels) if sees_state else None
         self.first = nn.Parameter(torch.zeros(2, sizes.channels, *sizes.grid))
         top = sizes.layers - 1
         self.cells = nn.ModuleList(
@@ -47,13 +50,12 @@ class ConvLadder(Ladder):
         )
         self.heads = nn.ModuleList(convolution(sizes.channels, 2 * sizes.latent, gain=gain) for _ in self.cells)
 
-    def start(self, vector: Tensor, states: Sequence[Latent] = (), around: Latent | None = None) -> Running:
-        """The context of the top layer, from numbers (..., vector) and states of the same leading shape."""
+    def start(self, vector: Tensor, state: Latent | None = None, around: Latent | None = None) -> Running:
+        """The context of the top layer, from numbers (..., vector) and a state of the same leading shape."""
         lead = vector.shape[:-1]
         shared = self.place(vector.reshape(-1, vector.shape[-1])).unflatten(1, (self.sizes.channels, *self.sizes.grid))
-        if self.mix is not None:
-            layers = [layer for z in states for layer in z.layers]
-            shared = shared + self.mix(torch.cat([self.sizes.as_map(layer) for layer in layers], dim=1))
+        if self.mix is not None and state is not None:
+            shared = shared + self.mix(torch.cat([self.sizes.as_map(layer) for layer in state.layers], dim=1))
         shared = F.silu(shared)
         h, c = self.first[:, None].expand(2, len(shared), *self.first.shape[1:])
         h, c = self.run(self.cells[-1], shared, h, c)
