@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/oscillator.md", "docs/switching.md", "docs/moving_mnist.md")
+PAGES = ("README.md", "docs/oscillator.md", "docs/switching.md", "docs/moving_mnist.md", "docs/first_person.md")
 ROWS = {
     "information_share": "share of attainable information",
     "coverage_50": "coverage of the 50 % interval",
@@ -169,6 +169,17 @@ def _flat(content: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"`{content['command']}`; {_how(content)}"])
 
 
+def _layers(content: dict[str, Any]) -> str:
+    """A row for each number of layers: what a step costs."""
+    measures = content["measures"]
+    lines = ["| layers | parameters | s per step | … checkpointing | MB | … checkpointing |", "|---" * 6 + "|"]
+    for layers, parameters in measures["parameters"].items():
+        times = [f"{measures[name][layers]['mean']:.2f}" for name in ("seconds", "seconds_checkpointing")]
+        memory = [f"{measures[name][layers]['mean']:.0f}" for name in ("megabytes", "megabytes_checkpointing")]
+        lines.append("| " + " | ".join([layers, f"{parameters['mean']:,}", *times, *memory]) + " |")
+    return "\n".join([*lines, "", f"`{content['command']}`, preset `{content['preset']}`: {content['note']}."])
+
+
 def _how(content: dict[str, Any]) -> str:
     if content["experiment"] == "bench":
         return f"{content['note']}."
@@ -195,6 +206,7 @@ RENDERERS = {
     "moving_mnist": _flat,
     "bench": _flat,
     "minipacman": _models,
+    "conv_costs": _layers,
 }
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tdvae import InputError
 from tdvae.data import from_arrays, from_npz, split
 from tdvae.jumps import Uniform
-from tdvae.models import for_data
+from tdvae.models import TDVAEConfig, for_data
 from tdvae.objectives import tdvae_loss
 from tdvae.types import Sequences
 
@@ -250,6 +250,7 @@ def test_any_class_in_the_padding_is_fine_and_adds_no_class(padding: int) -> Non
     data = from_arrays(x, lengths=np.array([8, 4, 8]))
     model = for_data(data, latent=2, belief=4, hidden=4, decoder=(4,))
     pairs = Uniform(1, 3).sample(data.lengths, 8, torch.Generator().manual_seed(0))
+    assert isinstance(model.config, TDVAEConfig)
     assert model.config.classes == 3
     assert bool(tdvae_loss(model, data, pairs).total.isfinite())
 

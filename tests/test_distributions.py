@@ -11,7 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tdvae.distributions import Bernoulli, Categorical, DiagonalNormal, Distribution
+from tdvae.distributions import Bernoulli, Categorical, DiagonalNormal, DiscretisedLogistic, Distribution
 
 torch.set_num_threads(1)
 
@@ -239,3 +239,55 @@ def test_many_distributions_score_one_value(samples: int) -> None:
     for law, x in laws:
         torch.testing.assert_close(law.log_prob(x), law.log_prob(x.expand(samples, 6, 4)))
         assert law.log_prob(x).shape == (samples, 6)
+
+
+# Discretised logistic
+
+LEVELS = torch.arange(256, dtype=torch.float64) / 255
+
+
+def logistic(location: float, scale: float) -> DiscretisedLogistic:
+    """One value, in double precision."""
+    parameters = torch.tensor([location, math.log(scale)], dtype=torch.float64)
+    return DiscretisedLogistic(parameters[0], parameters[1], event_ndim=0)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e-3, 0.02, 0.5, 20.0])
+@pytest.mark.parametrize("location", [-0.7, 0.0, 0.3, 0.5 + 1e-3, 1.0, 1.4])
+def test_the_bins_of_a_logistic_are_a_distribution_with_its_mean(location: float, scale: float) -> None:
+    law = logistic(location, scale)
+    mass = law.log_prob(LEVELS).exp()
+    torch.testing.assert_close(mass.sum(), torch.tensor(1.0, dtype=torch.float64))
+    assert abs(float((mass * LEVELS).sum() - law.mean)) < 0.5 / 255
+
+
+def test_the_mass_of_a_bin_is_a_difference_of_the_distribution_function() -> None:
+    law = logistic(0.4, 0.05)
+    inner = LEVELS[1:-1]
+    upper, lower = (torch.sigmoid((inner + side / 510 - 0.4) / 0.05) for side in (1, -1))
+    torch.testing.assert_close(law.log_prob(inner), torch.log(upper - lower))
+    torch.testing.assert_close(law.log_prob(LEVELS[0]), torch.sigmoid((LEVELS[0] + 1 / 510 - 0.4) / 0.05).log())
+
+
+@pytest.mark.parametrize("log_scale", [-9.0, -3.0, 3.0])
+def test_a_logistic_far_off_has_finite_scores_and_slopes(log_scale: float) -> None:
+    location = torch.tensor([-5.0, 0.5, 5.0], requires_grad=True)
+    scale = torch.full((3,), log_scale, requires_grad=True)
+    score = DiscretisedLogistic(location, scale, event_ndim=1).log_prob(torch.tensor([1.0, 0.2, 0.0]))
+    score.backward()
+    assert location.grad is not None
+    assert scale.grad is not None
+    assert all(bool(torch.isfinite(value).all()) for value in (score, location.grad, scale.grad))
+
+
+def test_a_logistics_samples_have_its_frequencies() -> None:
+    torch.manual_seed(0)
+    location, log_scale = torch.full((200_000,), 0.02), torch.full((200_000,), math.log(0.01))
+    drawn = (DiscretisedLogistic(location, log_scale, event_ndim=1).sample() * 255).round().long()
+    shares = torch.bincount(drawn, minlength=256) / len(drawn)
+    torch.testing.assert_close(shares.double(), logistic(0.02, 0.01).log_prob(LEVELS).exp(), rtol=0, atol=4e-3)
+
+
+def test_a_value_has_the_mass_of_the_bin_it_lies_in() -> None:
+    law = logistic(0.5, 0.1)
+    torch.testing.assert_close(law.log_prob(LEVELS[7] + 0.4 / 255), law.log_prob(LEVELS[7]))

@@ -16,6 +16,7 @@ from tdvae import Learner, Sequences, TDVAEConfig, TrainConfig, jumps
 from tdvae.distributions import DiagonalNormal, NormalMixture
 from tdvae.models import (
     TDVAE,
+    ConvTDVAEConfig,
     FilteringConfig,
     MeanFieldConfig,
     Model,
@@ -25,9 +26,10 @@ from tdvae.models import (
     build,
     for_data,
 )
-from tdvae.models.config import RecurrentConfig
+from tdvae.models.config import LatentConfig, ModelConfig, RecurrentConfig
 from tdvae.models.decoders import GaussianDecoder
 from tdvae.models.ssm import FilteringLadder
+from tdvae.models.tdvae import SmoothingLadder
 from tdvae.nn.dense import JumpEmbedding
 from tdvae.nn.drift import Turn
 from tdvae.nn.ladder import product
@@ -46,7 +48,10 @@ TURNING = TDVAEConfig(
     smoothing="product",
     sigma=0.1,
 )
-CONFIGS = {
+FRAMES = ConvTDVAEConfig(
+    event_shape=(3, 16, 16), encoder=(4, 6), belief=7, belief_layers=2, layers=3, channels=5, latent=2, canvas=4
+)
+CONFIGS: dict[str, TDVAEConfig | ConvTDVAEConfig] = {
     "app_d": TDVAEConfig(likelihood="first_components", dt="number", smoothing_sees_b2=False),
     "one_layer": TDVAEConfig(layers=1, latent=3),
     "five_layers": TDVAEConfig(layers=5, latent=2, hidden=12, drift="stay"),
@@ -58,6 +63,9 @@ CONFIGS = {
     "chrono": TDVAEConfig(belief_network="chrono_lstm", belief=6, latent=3, hidden=8, drift="turn"),
     "classes": TDVAEConfig(event_shape=(5,), likelihood="categorical", classes=4, maps="residual", hidden=10),
     "acting": TDVAEConfig(event_shape=(2,), actions=3, rewards=True, smoothing="product", drift="stay"),
+    "conv": FRAMES,
+    "conv_acting": replace(FRAMES, layers=1, actions=3, rewards=True, drift="stay", belief_layers=1, shown=2),
+    "conv_wide": replace(FRAMES, event_shape=(1, 16, 32), encoder=(3, 4, 5), drift="stay", checkpointing=True),
 }
 NEXT_STEP = {
     "next_step": NextStepConfig(decoder=(10,)),
@@ -68,7 +76,7 @@ NEXT_STEP = {
     "next_step_classes": NextStepConfig(event_shape=(5,), likelihood="categorical", classes=4, decoder=(10,)),
     "next_step_acting": NextStepConfig(event_shape=(2,), actions=3, decoder=(10,)),
 }
-STATE_SPACE: dict[str, RecurrentConfig] = {
+STATE_SPACE: dict[str, LatentConfig] = {
     "mean_field": MeanFieldConfig(latent=3, hidden=8),
     "mean_field_acting": MeanFieldConfig(event_shape=(2,), latent=3, hidden=8, actions=3, rewards=True, drift="turn"),
     "filtering": FilteringConfig(latent=3, hidden=8, particles=4),
@@ -82,15 +90,20 @@ STATE_SPACE: dict[str, RecurrentConfig] = {
 N, T = 3, 24
 
 
-def observations(config: RecurrentConfig) -> Sequences:
+def observed(config: ModelConfig) -> Tensor:
     shape = (N, T, *config.event_shape)
-    x = torch.randn(shape)
-    if config.likelihood == "bernoulli":
-        x = torch.rand(shape) > 0.5
-    if config.classes:
-        x = torch.randint(config.classes, shape)
+    if isinstance(config, RecurrentConfig) and config.likelihood == "bernoulli":
+        return torch.rand(shape) > 0.5
+    if isinstance(config, RecurrentConfig) and config.classes:
+        return torch.randint(config.classes, shape)
+    if isinstance(config, ConvTDVAEConfig):
+        return torch.randint(256, shape) / 255
+    return torch.randn(shape)
+
+
+def observations(config: ModelConfig) -> Sequences:
     return Sequences(
-        x,
+        observed(config),
         torch.full((N,), T),
         torch.randn(N, T, config.actions) if config.actions else None,
         torch.randn(N, T) if config.rewards else None,
@@ -136,6 +149,7 @@ def test_given_scores_what_sample_drew(model: TDVAE) -> None:
         (q_S1, model.q_S.given(z1, z2, b1, b2, pairs.dt)),
         (p_T3, model.p_T.given(z3, z1, pairs.dt, actions)),
     )
+    assert isinstance(model.config, LatentConfig | ConvTDVAEConfig)
     assert len(z1.layers) == model.config.layers
     for drawn, scored in again:
         for layer, other in zip(drawn.layers, scored.layers, strict=True):
@@ -202,6 +216,7 @@ def test_a_copy_of_a_model_is_independent_of_it() -> None:
     with torch.no_grad():
         for p in model.parameters():
             p.zero_()
+    assert isinstance(twin.q_S, SmoothingLadder)
     assert twin.q_S._prior is not None
     assert twin.q_S._back is not None
     assert twin.q_S._prior.__self__ is twin.p_B  # type: ignore[attr-defined]
@@ -415,7 +430,7 @@ def test_padding_is_no_part_of_the_elbo(name: str) -> None:
     model, data = build(STATE_SPACE[name]), observations(STATE_SPACE[name])
     short = replace(data, lengths=torch.tensor([T, 5, 9]))
     x = short.x.clone()
-    x[1, 5:] = 0 if model.config.classes else 1e6
+    x[1, 5:] = 0 if STATE_SPACE[name].classes else 1e6
     losses = []
     for sequences in (short, replace(short, x=x)):
         torch.manual_seed(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -129,3 +129,45 @@ class Categorical:
         log_p = torch.log_softmax(self.logits, dim=-1).expand(*shape, -1)
         value = log_p.gather(-1, x.long().expand(shape)[..., None])[..., 0]
         return _sum_event(value, self.event_ndim)
+
+
+@dataclass(frozen=True)
+class DiscretisedLogistic:
+    r"""Independent 8-bit values k / 255, as floats in [0, 1]: a logistic's mass on the bin around each.
+
+    With :math:`x^\pm = x \pm 1/510`: :math:`P(x) = \sigma((x^+ - m)/s) - \sigma((x^- - m)/s)`, where the lowest bin
+    reaches to minus and the highest to plus infinity. These are probabilities, so that -log2 P per value is bits per
+    dimension; as no probability exceeds 1, a scale that shrinks on constant pixels gains no more than their bits.
+    """
+
+    location: Tensor  # m
+    log_scale: Tensor  # log s
+    event_ndim: int = 3
+
+    LEVELS: ClassVar[int] = 256
+
+    @property
+    def mean(self) -> Tensor:
+        """Of the logistic clipped to [0, 1], in closed form; that of the 256 values is less than half a bin off."""
+        scale = self.log_scale.exp()
+        return scale * (F.softplus(self.location / scale) - F.softplus((self.location - 1) / scale))
+
+    def sample(self) -> Tensor:
+        tiny = torch.finfo(self.location.dtype).eps
+        noise = torch.logit(torch.rand_like(self.location), eps=tiny)
+        return self._bin(self.location + self.log_scale.exp() * noise) / (self.LEVELS - 1)
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Of the bins that ``x`` lies in."""
+        bins = self._bin(x.to(self.location.dtype))
+        rate = torch.exp(-self.log_scale)
+        low = ((bins - 0.5) / (self.LEVELS - 1) - self.location) * rate
+        width = rate / (self.LEVELS - 1)
+        # σ(b) - σ(a) = σ(b) σ(-a) (1 - exp(a - b)): a product, whose logarithm loses nothing far out in the tails.
+        below, above = F.logsigmoid(low + width), F.logsigmoid(-low)
+        inside = below + above + torch.log(-torch.expm1(-width))
+        value = torch.where(bins == 0, below, torch.where(bins == self.LEVELS - 1, above, inside))
+        return _sum_event(value, self.event_ndim)
+
+    def _bin(self, x: Tensor) -> Tensor:
+        return (x * (self.LEVELS - 1)).round().clamp(0, self.LEVELS - 1)

@@ -18,6 +18,7 @@ from tdvae.experiments.report import Measures
 from tdvae.jumps import Uniform, Widening
 from tdvae.likelihood import forecast
 from tdvae.models import Model, for_data
+from tdvae.models.config import RecurrentConfig
 from tdvae.objectives import Learner
 from tdvae.rollout import belief_at
 from tdvae.training import FitResult, TrainConfig, fit
@@ -108,6 +109,7 @@ def _marginal(data: Sequences, model: Model) -> Distribution:
     if data.x.dtype == torch.bool:
         share = (steps.float().sum(0) + 0.5) / (len(steps) + 1)
         return Bernoulli(torch.logit(share), event_ndim=ndim)
+    assert isinstance(model.config, RecurrentConfig)  # only such models have classes
     counts = torch.nn.functional.one_hot(steps, model.config.classes or -1).sum(0) + 0.5
     return Categorical(counts.log(), event_ndim=ndim)
 

@@ -2,13 +2,14 @@
 
 from tdvae.models.base import Model
 from tdvae.models.build import build, for_data
-from tdvae.models.config import FilteringConfig, MeanFieldConfig, NextStepConfig, TDVAEConfig
+from tdvae.models.config import ConvTDVAEConfig, FilteringConfig, MeanFieldConfig, NextStepConfig, TDVAEConfig
 from tdvae.models.nextstep import NextStep
 from tdvae.models.ssm import Filtering, MeanField, StateSpace
 from tdvae.models.tdvae import TDVAE
 
 __all__ = [
     "TDVAE",
+    "ConvTDVAEConfig",
     "Filtering",
     "FilteringConfig",
     "MeanField",

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from tdvae.distributions import Distribution
 from tdvae.errors import InputError
-from tdvae.models.config import RecurrentConfig
-from tdvae.nn.dense import ObservationEncoder
+from tdvae.models.config import ModelConfig
 from tdvae.nn.recurrent import BeliefNetwork
 from tdvae.types import Belief, Latent, Sequences
 
@@ -34,7 +33,7 @@ class Beliefs:
 class Model(nn.Module, ABC):
     """Beliefs, states and predictions of one kind of world model; ``config`` is all it takes to build it again."""
 
-    config: RecurrentConfig
+    config: ModelConfig
 
     def describe(self) -> dict[str, object]:
         """The config as JSON can hold it; `tdvae.models.config.config_from_dict` reads it back."""
@@ -89,9 +88,7 @@ class RecurrentModel(Model):
     What is left to a kind of model is what it makes of the belief: states, transitions and predictions.
     """
 
-    def __init__(
-        self, config: RecurrentConfig, encoder: ObservationEncoder, belief: BeliefNetwork, read: nn.Module
-    ) -> None:
+    def __init__(self, config: ModelConfig, encoder: nn.Module, belief: BeliefNetwork, read: nn.Module) -> None:
         super().__init__()
         self.config = config
         self.encoder, self.belief, self.read = encoder, belief, read

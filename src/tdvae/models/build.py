@@ -12,13 +12,16 @@ from torch import nn
 from tdvae.errors import InputError
 from tdvae.models.base import RecurrentModel
 from tdvae.models.config import (
+    ConvTDVAEConfig,
     FilteringConfig,
     LatentConfig,
     MeanFieldConfig,
+    ModelConfig,
     NextStepConfig,
     RecurrentConfig,
     TDVAEConfig,
 )
+from tdvae.models.conv import CanvasDecoder, ConvBelief, ConvSmoothing, ConvTransition
 from tdvae.models.decoders import (
     BernoulliDecoder,
     CategoricalDecoder,
@@ -29,6 +32,7 @@ from tdvae.models.decoders import (
 from tdvae.models.nextstep import NextStep
 from tdvae.models.ssm import Filtering, FilteringLadder, MeanField, MeanFieldLadder
 from tdvae.models.tdvae import TDVAE, BeliefLadder, SmoothingLadder, TransitionLadder
+from tdvae.nn.conv import ConvSizes, FrameEncoder, runner
 from tdvae.nn.dense import JumpEmbedding, MapFactory, ObservationEncoder, map_factory
 from tdvae.nn.drift import Drift, Stay, Turn
 from tdvae.nn.recurrent import (
@@ -47,7 +51,7 @@ MOST_CLASSES = 512  # more in a data set are taken for measurements
 
 
 @overload
-def build(config: TDVAEConfig) -> TDVAE: ...
+def build(config: TDVAEConfig | ConvTDVAEConfig) -> TDVAE: ...
 @overload
 def build(config: FilteringConfig) -> Filtering: ...
 @overload
@@ -55,11 +59,13 @@ def build(config: MeanFieldConfig) -> MeanField: ...
 @overload
 def build(config: NextStepConfig) -> NextStep: ...
 @overload
-def build(config: RecurrentConfig) -> RecurrentModel: ...
-def build(config: RecurrentConfig) -> RecurrentModel:
+def build(config: ModelConfig) -> RecurrentModel: ...
+def build(config: ModelConfig) -> RecurrentModel:
     """A model with fresh weights, of the kind that the config is for."""
     if isinstance(config, TDVAEConfig):
         return _tdvae(config)
+    if isinstance(config, ConvTDVAEConfig):
+        return _conv_tdvae(config)
     if isinstance(config, FilteringConfig):
         return _filtering(config)
     if isinstance(config, MeanFieldConfig):
@@ -83,6 +89,25 @@ def _tdvae(config: TDVAEConfig) -> TDVAE:
     summary = ActionSummary(config.actions, config.hidden) if config.actions else None
     p_T = TransitionLadder(sizes, make_map, also_dt, drift, summary, config.log_sigma, config.lengths)
     return TDVAE(config, encoder, belief, read, p_B, q_S, p_T, _decoder(config, sum(sizes)))
+
+
+def _conv_tdvae(config: ConvTDVAEConfig) -> TDVAE:
+    run = runner(config.checkpointing)
+    encoder = FrameEncoder(config.event_shape, config.encoder, run)
+    inputs = encoder.size + config.actions + config.rewards
+    belief: BeliefNetwork = (
+        LSTMBelief(inputs, config.belief, config.shown)
+        if config.belief_layers == 1
+        else DeepLSTMBelief(inputs, config.belief, config.belief_layers)
+    )
+    sizes = ConvSizes(config.grid, config.layers, config.channels, config.latent)
+    stays = config.drift == "stay"
+    p_B = ConvBelief(belief.size, sizes, config.log_sigma, run)
+    q_S = ConvSmoothing(belief.size, sizes, JumpEmbedding("waves"), stays, config.log_sigma, run)
+    summary = ActionSummary(config.actions, config.channels) if config.actions else None
+    p_T = ConvTransition(sizes, JumpEmbedding("waves"), summary, stays, config.log_sigma, run)
+    p_D = CanvasDecoder(config.event_shape, sizes, config.canvas, len(config.encoder), run)
+    return TDVAE(config, encoder, belief, nn.Identity(), p_B, q_S, p_T, p_D)
 
 
 def _filtering(config: FilteringConfig) -> Filtering:
@@ -184,6 +209,7 @@ def for_data(data: Sequences, **choices: Any) -> TDVAE:
 
 def _standardise(model: TDVAE, data: Sequences) -> None:
     """Give the encoder and the decoder the data's own mean and spread, per dimension."""
+    assert isinstance(model.encoder, ObservationEncoder)
     assert isinstance(model.p_D, GaussianDecoder)
     steps = data.x[data.mask]
     shift, scale = steps.mean(0), steps.std(0)

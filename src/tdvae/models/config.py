@@ -10,12 +10,29 @@ from tdvae.errors import InputError
 
 
 @dataclass(frozen=True)
-class RecurrentConfig:
-    """What every model has: observations, the belief network that reads them, and a decoder. Sizes are App. D's."""
+class ModelConfig:
+    """What every model has: the observations, actions and rewards that it is made for."""
 
     kind: ClassVar[str]
 
     event_shape: tuple[int, ...] = (1,)  # shape of one observation
+    actions: int = 0  # size of an action vector; 0 = none
+    rewards: bool = False
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(type(self)).items():
+            if get_origin(hint) is Literal and getattr(self, name) not in get_args(hint):
+                raise InputError(f"{name}: expected one of {get_args(hint)}, got {getattr(self, name)!r}")
+        for size in self.event_shape:
+            _check_at_least(1, "event_shape", size)
+        _check_at_least(1, "event_shape's dimensions", len(self.event_shape))
+        _check_at_least(0, "actions", self.actions)
+
+
+@dataclass(frozen=True)
+class RecurrentConfig(ModelConfig):
+    """A belief network that reads observations as vectors, and a decoder of dense layers. Sizes are App. D's."""
+
     likelihood: Literal["first_components", "gaussian", "bernoulli", "categorical"] = "gaussian"
     classes: int | None = None  # for categorical observations
     encoder: tuple[int, ...] = ()  # hidden ReLU layers in front of the belief network
@@ -31,21 +48,16 @@ class RecurrentConfig:
     readout: int = 0  # size of a residual map that reads the belief code; 0 = the code itself
     readout_hidden: int = 128
     blocks: int = 2  # residual blocks per map
-    actions: int = 0  # size of an action vector; 0 = none
-    rewards: bool = False
 
     def __post_init__(self) -> None:
-        for name, hint in get_type_hints(type(self)).items():
-            if get_origin(hint) is Literal and getattr(self, name) not in get_args(hint):
-                raise InputError(f"{name}: expected one of {get_args(hint)}, got {getattr(self, name)!r}")
+        super().__post_init__()
         for name in ("belief", "belief_layers", "readout_hidden"):
             _check_at_least(1, name, getattr(self, name))
-        for name in ("readout", "actions", "blocks", "shown"):
+        for name in ("readout", "blocks", "shown"):
             _check_at_least(0, name, getattr(self, name))
-        for name in ("event_shape", "encoder", "decoder"):
+        for name in ("encoder", "decoder"):
             for size in getattr(self, name):
                 _check_at_least(1, name, size)
-        _check_at_least(1, "event_shape's dimensions", len(self.event_shape))
         if self.shown and self.belief_network != "lstm":
             raise InputError(f"shown: only an lstm has this option, got {self.belief_network}")
         for name, value in (("sigma", self.sigma), ("memory", min(self.memory)), ("fastest", self.fastest)):
@@ -139,8 +151,53 @@ class NextStepConfig(RecurrentConfig):
             )
 
 
-CONFIGS: dict[str, type[RecurrentConfig]] = {
-    config.kind: config for config in (TDVAEConfig, MeanFieldConfig, FilteringConfig, NextStepConfig)
+@dataclass(frozen=True)
+class ConvTDVAEConfig(ModelConfig):
+    """Everything that shapes the convolutional TD-VAE of frames (channels, rows, columns). The defaults are the paper's
+    sizes ("DeepMind Lab environment" and App. D); it does not say how large z, the canvas and the encoder are.
+    """
+
+    kind = "conv_tdvae"
+
+    event_shape: tuple[int, ...] = (3, 64, 64)
+    encoder: tuple[int, ...] = (32, 64, 128, 256)  # channels of convolutions that halve the frame, down to 4 × 4
+    belief: int = 512  # size of one belief layer
+    belief_layers: int = 4
+    shown: int = 0  # one belief layer: how many of the last encoded frames the code shows beside the LSTM's state
+    layers: int = 16  # of z, and of each stack of convolutional LSTMs
+    channels: int = 256  # of each convolutional LSTM's map
+    latent: int = 16  # channels of each layer of z
+    canvas: int = 64  # channels of the decoder's canvas
+    drift: Literal["none", "stay"] = "none"  # what the means of p_T and q_S are measured from
+    log_sigma: float = 0.0  # where log σ of every layer starts
+    checkpointing: bool = False  # compute layers again for the gradient instead of keeping them: less memory, more time
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("belief", "belief_layers", "layers", "channels", "latent", "canvas"):
+            _check_at_least(1, name, getattr(self, name))
+        _check_at_least(0, "shown", self.shown)
+        _check_at_least(2, "encoder's convolutions", len(self.encoder))
+        for width in self.encoder:
+            _check_at_least(1, "encoder", width)
+        if self.shown and self.belief_layers > 1:
+            raise InputError(f"shown: only a belief of one layer has this option, got {self.belief_layers} layers")
+        shrinks = 2 ** len(self.encoder)
+        if len(self.event_shape) != 3 or any(size % shrinks for size in self.event_shape[1:]):
+            raise InputError(
+                f"event_shape: expected (channels, rows, columns), rows and columns divisible by {shrinks} since "
+                f"{len(self.encoder)} convolutions halve them, got {self.event_shape}"
+            )
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the convolutional LSTMs' maps."""
+        _, rows, columns = self.event_shape
+        return rows // 2 ** len(self.encoder), columns // 2 ** len(self.encoder)
+
+
+CONFIGS: dict[str, type[ModelConfig]] = {
+    config.kind: config for config in (TDVAEConfig, ConvTDVAEConfig, MeanFieldConfig, FilteringConfig, NextStepConfig)
 }
 
 
@@ -149,7 +206,7 @@ def _check_at_least(least: int, name: str, value: int) -> None:
         raise InputError(f"{name}: expected at least {least}, got {value}")
 
 
-def config_from_dict(values: dict[str, Any]) -> RecurrentConfig:
+def config_from_dict(values: dict[str, Any]) -> ModelConfig:
     """The config that `Model.describe` gave, after JSON has made tuples into lists."""
     values = dict(values)
     kind = values.pop("kind", None)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from tdvae.distributions import DiagonalNormal, Distribution, NormalMixture
 from tdvae.models.base import RecurrentModel
-from tdvae.models.config import TDVAEConfig
+from tdvae.models.config import ModelConfig
 from tdvae.models.decoders import Decoder
-from tdvae.nn.dense import JumpEmbedding, MapFactory, ObservationEncoder
+from tdvae.nn.dense import JumpEmbedding, MapFactory
 from tdvae.nn.drift import Drift
 from tdvae.nn.ladder import DenseHeads, Ladder, LayerLaw, product
 from tdvae.nn.recurrent import ActionSummary, BeliefNetwork, SingleAction
@@ -160,17 +160,16 @@ class TDVAE(RecurrentModel):
 
     def __init__(
         self,
-        config: TDVAEConfig,
-        encoder: ObservationEncoder,
+        config: ModelConfig,
+        encoder: nn.Module,
         belief: BeliefNetwork,
         read: nn.Module,
-        p_B: BeliefLadder,
-        q_S: SmoothingLadder,
-        p_T: TransitionLadder,
+        p_B: Ladder,
+        q_S: Ladder,
+        p_T: Ladder,
         p_D: Decoder,
     ) -> None:
         super().__init__(config, encoder, belief, read)
-        self.config: TDVAEConfig = config
         self.p_B, self.q_S, self.p_T, self.p_D = p_B, q_S, p_T, p_D
 
     def sample_state(self, belief: Belief, n: int) -> Latent:

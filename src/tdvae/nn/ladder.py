@@ -55,7 +55,7 @@ def sum_layers(values: list[Tensor]) -> Tensor:
 
 
 class Ladder(nn.Module, ABC):
-    """A conditional distribution of a state. Fillings define ``context`` and ``layer``, and nothing else."""
+    """A conditional distribution of a state. Fillings define ``context`` and ``layer``; some need ``after`` as well."""
 
     depth: int
 
@@ -66,6 +66,10 @@ class Ladder(nn.Module, ABC):
     @abstractmethod
     def layer(self, index: int, context: Any, above: Sequence[Tensor]) -> LayerLaw:
         """The distribution of z^{index + 1}, given the context and the layers above it."""
+
+    def after(self, index: int, context: Any, drawn: Tensor) -> Any:
+        """The context of the layers below z^{index + 1}, once that is known: where a running summary grows (App. C)."""
+        return context
 
     def sample(self, *given: Any) -> tuple[Latent, LadderDistribution]:
         """Draw a state top-down, together with the distribution it was drawn from."""
@@ -85,6 +89,8 @@ class Ladder(nn.Module, ABC):
             law = self.layer(index, context, states)
             laws = (law, *laws)
             states = (choose(index, law), *states)
+            if index > 0:  # below z^1 there is nothing to prepare for
+                context = self.after(index, context, states[0])
         return Latent(states), LadderDistribution(laws)
 
 
