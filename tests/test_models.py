@@ -29,6 +29,7 @@ from tdvae.models import (
 from tdvae.models.config import LatentConfig, ModelConfig, RecurrentConfig
 from tdvae.models.decoders import GaussianDecoder
 from tdvae.models.ssm import FilteringLadder
+from tdvae.models.tdvae import TransitionLadder
 from tdvae.models.tdvae import SmoothingLadder
 from tdvae.nn.dense import JumpEmbedding
 from tdvae.nn.drift import Turn
@@ -466,6 +467,7 @@ def test_a_withheld_length_is_summed_over() -> None:
     model = build(CONFIGS["lengths"])
     z1, z2 = (Latent(tuple(torch.randn(5, 2) for _ in range(3))) for _ in range(2))
     dt = torch.ones(5, dtype=torch.long)
+    assert isinstance(model.p_T, TransitionLadder)
     context = model.p_T.context(z1, dt)
     assert context.log_weights is not None
     each = z2.map(lambda layer: layer[:, None].expand(5, 4, 2)).layers
