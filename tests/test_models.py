@@ -29,8 +29,7 @@ from tdvae.models import (
 from tdvae.models.config import LatentConfig, ModelConfig, RecurrentConfig
 from tdvae.models.decoders import GaussianDecoder
 from tdvae.models.ssm import FilteringLadder
-from tdvae.models.tdvae import TransitionLadder
-from tdvae.models.tdvae import SmoothingLadder
+from tdvae.models.tdvae import SmoothingLadder, TransitionLadder
 from tdvae.nn.dense import JumpEmbedding
 from tdvae.nn.drift import Turn
 from tdvae.nn.ladder import product
