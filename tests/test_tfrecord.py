@@ -104,8 +104,10 @@ def test_what_is_no_example_is_refused(content: bytes, message: str) -> None:
 
 @given(st.binary(max_size=200))
 def test_no_bytes_do_worse_than_being_refused(content: bytes) -> None:
+    parsed: object = {}
     with suppress(InputError):
-        parse_example(content)
+        parsed = parse_example(content)
+    assert isinstance(parsed, dict)
 
 
 def test_the_protobuf_library_writes_what_is_read() -> None:

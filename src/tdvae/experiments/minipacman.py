@@ -171,16 +171,15 @@ def densities(model: Model, test: Sequences, samples: int) -> Measures:
     measures["elbo"] = float(torch.cat([term.total for term in terms]).mean())
     measures["elbo_per_dimension"] = float(torch.cat([_in_colours(model, part) for part in parts]).mean())
     if isinstance(model, TDVAE):
-        weights = torch.cat([pair_log_weights(model, part, every_step(part), samples) for part in parts], dim=1)
         joint = torch.cat([joint_log_weights(model, part, samples) for part in parts], dim=1)
-        measures["nll"] = float(-log_mean_exp(weights).mean())
+        per_frame = torch.cat([pair_log_weights(model, part, every_step(part), samples) for part in parts], dim=1)
+        by_samples = {"nll": _convergence(per_frame, 1), "nll_joint": _convergence(joint, test.horizon)}
     else:
         assert isinstance(model, StateSpace)
-        joint = weights = torch.cat([trajectory_log_weights(model, part, samples) for part in parts], dim=1)
-        measures["nll"] = float(-log_mean_exp(joint).mean()) / test.horizon
-    measures["nll_joint"] = float(-log_mean_exp(joint).mean()) / test.horizon
-    measures["nll_by_samples"] = _convergence(weights, 1 if isinstance(model, TDVAE) else test.horizon)
-    measures["nll_joint_by_samples"] = _convergence(joint, test.horizon)
+        joint = torch.cat([trajectory_log_weights(model, part, samples) for part in parts], dim=1)
+        by_samples = dict.fromkeys(("nll", "nll_joint"), _convergence(joint, test.horizon))  # it has one density
+    for name, estimates in by_samples.items():
+        measures[f"{name}_by_samples"], measures[name] = estimates, estimates[str(samples)]
     return measures
 
 
@@ -214,8 +213,8 @@ def _in_colours(model: Model, sequences: Sequences) -> Tensor:
 
 
 def _convergence(log_weights: Tensor, per: int) -> Measures:
-    """The estimate of −log p(x) per frame with 1, 2, 5, 10, … of the samples."""
-    counts = [n * 10**k for k in range(5) for n in (1, 2, 5) if n * 10**k <= len(log_weights)]
+    """The estimate of −log p(x) per frame with 1, 2, 5, 10, … and all of the samples."""
+    counts = [n * 10**k for k in range(5) for n in (1, 2, 5) if n * 10**k < len(log_weights)] + [len(log_weights)]
     return {str(n): float(-log_mean_exp(log_weights[:n]).mean()) / per for n in counts}
 
 
