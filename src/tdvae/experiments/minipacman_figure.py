@@ -115,8 +115,7 @@ def _ghosts(figure: Figure, grid: GridSpec, model: Model, fit_on: Recording, tes
         last = int(FREE_CELLS[some.last_seen[0]])
         axes.plot(last % WIDTH, last // WIDTH, "s", mfc="none", color="black", ms=8)
         axes.set_title(f"seen {int(some.since[0])} steps ago", fontsize=9)
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[], xlim=(-0.5, WIDTH - 0.5), ylim=(HEIGHT - 0.5, -0.5))  # a window may reach out
         if panel == 0:
             axes.set_ylabel("belief about the ghost\n× true, □ last seen", fontsize=9)
 
@@ -141,6 +140,7 @@ def _bars(axes: Axes, measures: Measures) -> None:
     axes.set_xticks(range(len(names)), list(names.values()))
     axes.set_ylabel("nats per frame")
     axes.set_title("lower is better", fontsize=10)
+    axes.margins(y=0.35)  # room for the legend
     axes.legend(frameon=False, fontsize=9)
 
 
