@@ -89,7 +89,7 @@ def _models(hidden: tuple[int, int, int], **settings: Any) -> dict[str, LatentCo
     }
 
 
-_TRAIN = replace(MUON, batch=32, pairs=50)
+_TRAIN = replace(MUON, batch=32, pairs=50, learning_rate=4e-3, muon_learning_rate=0.04)
 
 PRESETS = {
     "smoke": Preset(
@@ -104,18 +104,17 @@ PRESETS = {
     ),
     "cpu": Preset(
         _models(
-            (128, 192, 198),
+            (128, 196, 197),
             encoder=(128,),
             decoder=(128,),
             belief=128,
             shown=1,
-            latent=16,
+            latent=8,
             maps="residual",
             blocks=1,
-            drift="stay",
-            log_sigma=-1.0,
+            log_sigma=-0.5,
         ),
-        replace(_TRAIN, steps=4_000),
+        replace(_TRAIN, steps=1_600),
         seeds=(0, 1, 2),
     ),
     # The paper does not print its sizes; these are App. D's.
@@ -141,9 +140,8 @@ def train(
     torch.manual_seed(derive_seed(seed, WEIGHTS))
     learner = Learner(build(preset.models[method]), METHODS[method])
     info = {"experiment": NAME, "preset": name, "method": method, "frames": preset.frames}
-    return fit(
-        learner, data, Consecutive(), replace(preset.train, seed=seed), run_dir, validation, resume, info, progress
-    )
+    jumps, config = Consecutive(), replace(preset.train, seed=seed)
+    return fit(learner, data, jumps, config, run_dir, validation, resume, info, progress)
 
 
 def measure(preset: Preset, method: str, seed: int, run_dir: Path) -> Measures:
