@@ -114,7 +114,7 @@ PRESETS = {
             blocks=1,
             log_sigma=-0.5,
         ),
-        replace(_TRAIN, steps=1_600),
+        replace(_TRAIN, steps=1_600, validate_every=200),
         seeds=(0, 1, 2),
     ),
     # The paper does not print its sizes; these are App. D's.
