@@ -106,15 +106,15 @@ PRESETS = {
         _models(
             (128, 196, 197),
             encoder=(128,),
-            decoder=(128,),
+            decoder=(256, 256),
             belief=128,
             shown=1,
-            latent=8,
+            latent=6,
             maps="residual",
             blocks=1,
             log_sigma=-0.5,
         ),
-        replace(_TRAIN, steps=1_600, validate_every=200),
+        replace(_TRAIN, steps=1_000, validate_every=100),
         seeds=(0, 1, 2),
     ),
     # The paper does not print its sizes; these are App. D's.
