@@ -167,6 +167,10 @@ def densities(model: Model, test: Sequences, samples: int) -> Measures:
     parts = [test.select(rows) for rows in torch.arange(len(test)).split(AT_ONCE)]
     terms = [frame_terms(model, part) for part in parts]
     measures["elbo"] = float(torch.cat([term.total for term in terms]).mean())
+    measures["elbo_terms"] = {
+        name: float(torch.cat([term.named()[name] for term in terms]).mean()) for name in terms[0].named()
+    }
+    measures["elbo_first_frame"] = float(torch.cat([term.total[:, 0] for term in terms]).mean())
     measures["elbo_per_dimension"] = float(torch.cat([_in_colours(model, part) for part in parts]).mean())
     if isinstance(model, TDVAE):
         joint = torch.cat([joint_log_weights(model, part, samples) for part in parts], dim=1)
@@ -218,7 +222,16 @@ def _convergence(log_weights: Tensor, per: int) -> Measures:
 
 def together(by_method: dict[str, Measures]) -> Measures:
     """The measures of a seed, by measure and then by model, with what needs several models: ratios and baselines."""
-    names = ("elbo", "nll", "nll_joint", "elbo_per_dimension", "nll_by_samples", "nll_joint_by_samples")
+    names = (
+        "elbo",
+        "elbo_terms",
+        "elbo_first_frame",
+        "nll",
+        "nll_joint",
+        "elbo_per_dimension",
+        "nll_by_samples",
+        "nll_joint_by_samples",
+    )
     measures: Measures = {name: {method: by_method[method][name] for method in METHODS} for name in names}
     for name in ("elbo", "nll"):
         of = measures[name]
