@@ -73,7 +73,7 @@ class Preset:
     train_games: int = 20_000
     test_games: int = 300
     samples: int = 100  # of the importance-sampled likelihoods
-    probe_games: int = 1_500
+    probe_games: int = 2_500
     reader_steps: int = 1_500  # of fitting a probe
     seeds: tuple[int, ...] = (0,)
 

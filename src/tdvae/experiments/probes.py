@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 
@@ -20,6 +21,7 @@ NEWTON_STEPS = 12
 MLP_HIDDEN, MLP_STEPS, MLP_BATCH, MLP_RATE = 64, 400, 512, 0.01
 
 READER_HIDDEN, READER_BATCH, READER_RATE = 256, 512, 3e-3
+READER_CHECKS, READER_KEPT_BACK = 20, 5  # how often a reader is judged, and on which part of the rows: a fifth
 
 Logits = Callable[[Tensor], Tensor]  # codes (R, M, B) → (R, M)
 
@@ -92,7 +94,9 @@ def fit_reader(
 ) -> Callable[[Tensor], Tensor]:
     """An MLP that reads ``outputs`` numbers from codes (M, B), fitted to a loss of its outputs for drawn rows.
 
-    For more than a yes or no; of one model. The same batches and first weights every time.
+    For more than a yes or no; of one model. The same batches and first weights every time. The last fifth of the rows
+    is kept back, and the weights that did best there are used: a belief shows which game it is of, so a reader soon
+    learns its games by heart. Rows should therefore be in the order of the games.
     """
     generator = torch.Generator().manual_seed(0)
     shift, scale = codes.mean(0), codes.std(0) + 1e-4
@@ -101,10 +105,18 @@ def fit_reader(
         network = nn.Sequential(nn.Linear(codes.shape[1], READER_HIDDEN), nn.ReLU(), nn.Linear(READER_HIDDEN, outputs))
     optimizer = torch.optim.AdamW(network.parameters(), lr=READER_RATE, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    for _ in range(steps):
-        rows = torch.randint(len(codes), (READER_BATCH,), generator=generator)
+    fitted = len(codes) - len(codes) // READER_KEPT_BACK
+    kept_back = torch.arange(fitted, len(codes))
+    best, best_loss = copy.deepcopy(network), math.inf
+    for step in range(1, steps + 1):
+        rows = torch.randint(fitted, (READER_BATCH,), generator=generator)
         optimizer.zero_grad()
         loss(network((codes[rows] - shift) / scale), rows).backward()
         optimizer.step()
         schedule.step()
-    return lambda codes: network((codes - shift) / scale).detach()
+        if step % max(1, steps // READER_CHECKS) == 0:
+            with torch.no_grad():
+                judged = float(loss(network((codes[kept_back] - shift) / scale), kept_back))
+            if judged < best_loss:
+                best, best_loss = copy.deepcopy(network), judged
+    return lambda codes: best((codes - shift) / scale).detach()
