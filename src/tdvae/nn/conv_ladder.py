@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tdvae.distributions import DiagonalNormal
-from tdvae.nn.conv import ConvLSTMCell, ConvSizes, Run, convolution, evenly
+from tdvae.nn.conv import AFTER_CELL, ConvLSTMCell, ConvSizes, Run, convolution, evenly
 from tdvae.nn.ladder import Ladder, softly_bounded
 from tdvae.types import Latent
 
@@ -48,7 +48,9 @@ class ConvLadder(Ladder):
             ConvLSTMCell(sizes.channels + (0 if index == top else sizes.latent), sizes.channels)
             for index in range(sizes.layers)
         )
-        self.heads = nn.ModuleList(convolution(sizes.channels, 2 * sizes.latent, gain=gain) for _ in self.cells)
+        self.heads = nn.ModuleList(
+            convolution(sizes.channels, 2 * sizes.latent, gain=gain * AFTER_CELL) for _ in self.cells
+        )
 
     def start(self, vector: Tensor, state: Latent | None = None, around: Latent | None = None) -> Running:
         """The context of the top layer, from numbers (..., vector) and a state of the same leading shape."""
