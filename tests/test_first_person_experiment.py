@@ -207,7 +207,7 @@ def test_the_command_end_to_end_and_again(tmp_path: Path, monkeypatch: pytest.Mo
     for ending in ("png", "gif"):
         with Image.open(tmp_path / "out" / f"first_person.{ending}") as picture:
             assert picture.size[0] > 200
-    assert getattr(picture, "n_frames", 1) > 2
+            assert getattr(picture, "n_frames", 1) > (2 if ending == "gif" else 0)
     (tmp_path / "run" / "step_by_step-seed-0" / "measures.json").unlink()  # as if it had been interrupted there
     assert run("--resume") == measures
 

@@ -256,14 +256,14 @@ def _frames(preset: Preset) -> tuple[torch.Tensor, ...]:
 def baselines(preset: Preset) -> dict[str, dict[str, float]]:
     """Bits per dimension of the same frames without a model: copying the last frame, and the marginal."""
     seen, *later = _frames(preset)
-    marginal = Marginal.fit(torch.cat([seen, *later]), extra=0.3)
+    marginal, thin = Marginal.fit(torch.cat([seen, *later]), extra=0.3), max(1, len(seen) // COPIED)
     found: dict[str, dict[str, float]] = {"last_frame": {}, "marginal": {}}
     moments = spaced(parts(preset)[2], preset.moments)
     frames = torch.cat([moments.select(index).x for index in torch.arange(len(moments)).split(measuring.AT_ONCE)])
     now = frames[:, preset.seen - 1]
     for dt, training in zip(preset.measured, later, strict=True):
         then = frames[:, preset.seen - 1 + dt]
-        copied = LastFrame.fit(*(each[:: max(1, len(seen) // COPIED)] for each in (seen, training)))
+        copied = LastFrame.fit(seen[::thin], training[::thin])
         found["last_frame"][str(dt)] = measuring.bits(copied.log_prob(now, then), then)
         found["marginal"][str(dt)] = measuring.bits(marginal.log_prob(then), then)
     return found

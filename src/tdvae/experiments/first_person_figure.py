@@ -17,7 +17,7 @@ from tdvae.data.windows import FrameWindows
 from tdvae.experiments import first_person_measures as measuring
 from tdvae.experiments.first_person import LABELS
 from tdvae.experiments.report import Measures
-from tdvae.models import TDVAE
+from tdvae.models import Model
 from tdvae.rollout import belief_at
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
@@ -30,7 +30,7 @@ GIF_SCALE, GIF_MILLISECONDS = 2, 350
 COLOURS = {"tdvae": "#d1495b", "step_by_step": "#edae49", "last_frame": "#66a182", "marginal": "#2e4057"}
 
 
-def draw(model: TDVAE, test: FrameWindows, t1: int, measures: Measures, seed: int, path: Path) -> None:
+def draw(model: Model, test: FrameWindows, t1: int, measures: Measures, seed: int, path: Path) -> None:
     """Fig. 5 above, Fig. 6 in the middle, numbers below; of moments that are evenly spaced, not chosen."""
     jumps = [int(dt) for dt in measures["future_spread_ratio"]]
     later = max(dt for dt in jumps if dt <= 20)
@@ -46,7 +46,7 @@ def draw(model: TDVAE, test: FrameWindows, t1: int, measures: Measures, seed: in
     plt.close(figure)
 
 
-def animate(model: TDVAE, test: FrameWindows, t1: int, seed: int, path: Path) -> None:
+def animate(model: Model, test: FrameWindows, t1: int, seed: int, path: Path) -> None:
     """Above what was there, below what the model saw and then, under a red line, imagined in jumps."""
     torch.manual_seed(derive_seed(seed, 7))
     part = _chosen(test, ROLLOUTS)
@@ -71,11 +71,11 @@ def _room(part: Sequences, t1: int) -> int:
 
 
 @torch.no_grad()
-def _beliefs(axes: Axes, model: TDVAE, part: Sequences, t1: int, dt: int) -> None:
+def _beliefs(axes: Axes, model: Model, part: Sequences, t1: int, dt: int) -> None:
     """For each belief three rows: what was seen; a z of the belief, decoded; five futures of that z."""
     z = model.sample_state(belief_at(model, part, t1), STATES)
-    present = model.decode(z).mean  # (STATES, N, ...)
-    futures = torch.stack([model.decode(model.transition(z, dt)).mean for _ in range(FUTURES)])
+    present = measuring.decoded(model, z)  # (STATES, N, ...)
+    futures = torch.stack([measuring.decoded(model, model.transition(z, dt)) for _ in range(FUTURES)])
     size = part.x.shape[-1]
     lines = []
     for number in range(len(part)):
@@ -95,7 +95,7 @@ def _beliefs(axes: Axes, model: TDVAE, part: Sequences, t1: int, dt: int) -> Non
 
 
 @torch.no_grad()
-def _rollouts(axes: Axes, model: TDVAE, part: Sequences, t1: int) -> None:
+def _rollouts(axes: Axes, model: Model, part: Sequences, t1: int) -> None:
     jumps, size = _room(part, t1), part.x.shape[-1]
     rolled = measuring.rolled_frames(model, part, t1, JUMP, jumps)
     lines = []

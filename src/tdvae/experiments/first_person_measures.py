@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tdvae.data.windows import FrameWindows
-from tdvae.distributions import DiscretisedLogistic
+from tdvae.distributions import DiscretisedLogistic, Distribution
 from tdvae.errors import InputError
 from tdvae.experiments.probes import linear_fit
 from tdvae.experiments.timing import seconds
 from tdvae.likelihood import log_mean_exp, pair_log_weights, steps_log_weights
-from tdvae.models import TDVAE
+from tdvae.models import TDVAE, Model
 from tdvae.rollout import belief_at, rollout
 from tdvae.types import Belief, Latent, Pairs, Sequences
 
@@ -121,17 +121,22 @@ def bits_ahead(model: TDVAE, moments: FrameWindows, t1: int, dt: int, samples: i
     return {"smoothed": statistics.fmean(smoothed), "rolled": statistics.fmean(rolled)}
 
 
-def predict(model: TDVAE, z: Latent, dt: int, in_one_jump: bool) -> DiscretisedLogistic:
+def predict(model: Model, z: Latent, dt: int, in_one_jump: bool) -> Distribution:
     """The frame δt steps after z: one transition, or δt of them."""
     for step in [dt] if in_one_jump else [1] * dt:
         z = model.transition(z, step)
-    decoded = model.decode(z)
-    assert isinstance(decoded, DiscretisedLogistic)
-    return decoded
+    return model.decode(z)
+
+
+def decoded(model: Model, z: Latent) -> Tensor:
+    """The frame of a state: the median of each value."""
+    law = model.decode(z)
+    assert isinstance(law, DiscretisedLogistic)
+    return law.median
 
 
 @torch.no_grad()
-def milliseconds(model: TDVAE, belief: Belief, dt: int) -> dict[str, float]:
+def milliseconds(model: Model, belief: Belief, dt: int) -> dict[str, float]:
     """Per frame predicted from a belief: in one jump, step by step, and their ratio; medians of times taken in turn."""
     count = len(belief.code)
 
@@ -170,17 +175,17 @@ def squared_distances(frames: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def spreads(model: TDVAE, moments: FrameWindows, t1: int, jumps: tuple[int, ...], states: int, futures: int) -> Spreads:
+def spreads(model: Model, moments: FrameWindows, t1: int, jumps: tuple[int, ...], states: int, futures: int) -> Spreads:
     present, real = [], []
     within: dict[int, list[Tensor]] = {dt: [] for dt in jumps}
     across: dict[int, list[Tensor]] = {dt: [] for dt in jumps}
     for part in _parts(moments):
         z = model.sample_state(belief_at(model, part, t1), states)
-        present.append(2 * model.decode(z).mean.var(0).mean())
+        present.append(2 * decoded(model, z).var(0).mean())
         real.append(part.x[:, t1 - 1])
         each = z.map(lambda layer: layer[:, None].expand(-1, futures, *layer.shape[1:]))
         for dt in jumps:
-            frames = torch.stack([model.decode(model.transition(one, dt)).mean for one in _by_state(each)])
+            frames = torch.stack([decoded(model, model.transition(one, dt)) for one in _by_state(each)])
             for kept, distance in zip((within, across), squared_distances(frames), strict=True):
                 kept[dt].append(distance)
     return Spreads(
@@ -214,15 +219,15 @@ def wasserstein(a: Tensor, b: Tensor) -> float:
 
 
 @torch.no_grad()
-def rolled_frames(model: TDVAE, sequences: Sequences, t1: int, dt: int, jumps: int) -> Tensor:
+def rolled_frames(model: Model, sequences: Sequences, t1: int, dt: int, jumps: int) -> Tensor:
     """A state of the belief at t1, decoded, and after each of ``jumps`` jumps of δt: (jumps + 1, N, 3, H, W)."""
     z = model.sample_state(belief_at(model, sequences, t1), 1)
     later = rollout(model, z, [dt] * jumps)
-    return torch.cat([model.decode(z).mean, model.decode(later).mean[:, 0]])
+    return torch.cat([decoded(model, z), decoded(model, later)[:, 0]])
 
 
 @torch.no_grad()
-def motion(model: TDVAE, moments: FrameWindows, t1: int, dt: int, mean_frame: Tensor) -> dict[str, Tensor]:
+def motion(model: Model, moments: FrameWindows, t1: int, dt: int, mean_frame: Tensor) -> dict[str, Tensor]:
     """The changes per jump of δt: of the real frames, and of three ways to roll out from the frame seen last."""
     jumps = min(JUMPS, (moments.length - t1) // dt)
     found: dict[str, list[Tensor]] = {"data": [], "tdvae": [], "last_frame": [], "mean_frame": []}
