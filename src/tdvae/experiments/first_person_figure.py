@@ -25,22 +25,28 @@ from tdvae.types import Sequences
 STATES, FUTURES = 3, 5  # of Fig. 5
 BELIEFS, ROLLOUTS = 2, 4  # moments that are drawn
 SEEN_SHOWN = 3  # frames before the present
+LATER = 20  # δt of the futures drawn, or the longest below
 JUMP = 5  # δt of the rollouts drawn
 GIF_SCALE, GIF_MILLISECONDS = 2, 350
 COLOURS = {"tdvae": "#d1495b", "step_by_step": "#edae49", "last_frame": "#66a182", "marginal": "#2e4057"}
 
 
 def draw(model: Model, test: FrameWindows, t1: int, measures: Measures, seed: int, path: Path) -> None:
-    """Fig. 5 above, Fig. 6 in the middle, numbers below; of moments that are evenly spaced, not chosen."""
-    jumps = [int(dt) for dt in measures["future_spread_ratio"]]
-    later = max(dt for dt in jumps if dt <= 20)
-    figure = plt.figure(figsize=(14, 19), layout="constrained")
-    rows = figure.add_gridspec(3, 1, height_ratios=[BELIEFS * STATES, 2 * ROLLOUTS * 0.62, 3.2])
+    """Fig. 5, and the numbers; Fig. 6 beside it, as ``…_rollouts``. Moments are evenly spaced, not chosen."""
+    later = max(dt for dt in map(int, measures["future_spread_ratio"]) if dt <= LATER)
+    figure = plt.figure(figsize=(14, 12.4), layout="constrained")
+    rows = figure.add_gridspec(2, 1, height_ratios=[2.2, 1])
     torch.manual_seed(derive_seed(seed, 5))
     _beliefs(figure.add_subplot(rows[0]), model, _chosen(test, BELIEFS), t1, later)
+    _numbers(figure, rows[1].subgridspec(1, 3), measures)
+    _save(figure, path)
+    figure = plt.figure(figsize=(12, 13.2), layout="constrained")
     torch.manual_seed(derive_seed(seed, 6))
-    _rollouts(figure.add_subplot(rows[1]), model, _chosen(test, ROLLOUTS), t1)
-    _numbers(figure, rows[2].subgridspec(1, 3), measures)
+    _rollouts(figure.add_subplot(), model, _chosen(test, ROLLOUTS), t1)
+    _save(figure, path.with_stem(f"{path.stem}_rollouts"))
+
+
+def _save(figure: Figure, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=100)
     plt.close(figure)

@@ -217,7 +217,7 @@ def run_first_person(name: str, seed: int | None, run_dir: Path, out: Path | Non
             model, test, preset.seen, content["measures"], seeds[0], folder / f"{first_person.NAME}.png"
         )
         first_person_figure.animate(model, test, preset.seen, seeds[0], folder / f"{first_person.NAME}.gif")
-        print(f"wrote {folder / first_person.NAME}.png and .gif")
+        print(f"wrote {folder / first_person.NAME}.png, _rollouts.png and .gif")
 
 
 RUNNERS = {
