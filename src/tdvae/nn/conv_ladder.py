@@ -36,7 +36,7 @@ class ConvLadder(Ladder):
     """
 
     def __init__(
-        self, sizes: ConvSizes, vector: int, sees_state: bool, log_sigma: float, run: Run, gain: float = 1.0
+        self, sizes: ConvSizes, vector: int, sees_state: bool, log_sigma: float, run: Run, gain: float = AFTER_CELL
     ) -> None:
         super().__init__()
         self.sizes, self.depth, self.log_sigma, self.run = sizes, sizes.layers, log_sigma, run
@@ -48,9 +48,7 @@ class ConvLadder(Ladder):
             ConvLSTMCell(sizes.channels + (0 if index == top else sizes.latent), sizes.channels)
             for index in range(sizes.layers)
         )
-        self.heads = nn.ModuleList(
-            convolution(sizes.channels, 2 * sizes.latent, gain=gain * AFTER_CELL) for _ in self.cells
-        )
+        self.heads = nn.ModuleList(convolution(sizes.channels, 2 * sizes.latent, gain=gain) for _ in self.cells)
 
     def start(self, vector: Tensor, state: Latent | None = None, around: Latent | None = None) -> Running:
         """The context of the top layer, from numbers (..., vector) and a state of the same leading shape."""
