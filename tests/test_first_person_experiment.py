@@ -184,13 +184,14 @@ def test_without_the_game_the_message_names_the_extra(monkeypatch: pytest.Monkey
 
 
 def test_the_command_end_to_end_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    where = ["--run-dir", str(tmp_path / "run"), "--out", str(tmp_path / "out")]
+    folder = tmp_path / "run"
 
     def run(*more: str) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
-        monkeypatch.setattr("sys.argv", ["tdvae", "run", "first-person", "--preset", "smoke", *where, *more])
+        command = ["tdvae", "run", "first-person", "--preset", "smoke", "--run-dir", str(folder), *more]
+        monkeypatch.setattr("sys.argv", command)
         cli.main()
         measures: dict[str, dict[str, dict[str, dict[str, float]]]] = json.loads(
-            (tmp_path / "out" / "first_person.json").read_text()
+            (folder / "first_person.json").read_text()
         )["measures"]
         return measures
 
@@ -204,11 +205,11 @@ def test_the_command_end_to_end_and_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert measures["motion_distance"]["last_frame"]["1"]["mean"] == pytest.approx(1)  # nothing moves
     assert {"tdvae, belief", "tdvae, frame", "pixels"} <= set(measures["pose_probe"])
     assert set(measures["future_spread_ratio"]) == set(measures["time_ratio"]) == {"1", "4"}
-    for ending in ("png", "gif"):
-        with Image.open(tmp_path / "out" / f"first_person.{ending}") as picture:
+    for ending in (".png", "_rollouts.png", ".gif"):
+        with Image.open(folder / f"first_person{ending}") as picture:
             assert picture.size[0] > 200
-            assert getattr(picture, "n_frames", 1) > (2 if ending == "gif" else 0)
-    (tmp_path / "run" / "step_by_step-seed-0" / "measures.json").unlink()  # as if it had been interrupted there
+            assert getattr(picture, "n_frames", 1) > (2 if ending == ".gif" else 0)
+    (folder / "step_by_step-seed-0" / "measures.json").unlink()  # as if it had been interrupted there
     assert run("--resume") == measures
 
 
