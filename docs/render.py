@@ -180,6 +180,50 @@ def _layers(content: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"`{content['command']}`, preset `{content['preset']}`: {content['note']}."])
 
 
+WAYS = {
+    "tdvae": "TD-VAE, one jump",
+    "step_by_step": "trained on single steps, rolled out",
+    "last_frame": "last frame",
+    "marginal": "marginal",
+    "mean_frame": "mean frame",
+}
+READ = {
+    "tdvae, belief": "belief b_t of TD-VAE",
+    "step_by_step, belief": "belief of the model trained on single steps",
+    "tdvae, frame": "last frame alone, as TD-VAE encodes it",
+    "step_by_step, frame": "last frame alone, as the other encodes it",
+    "pixels": "pixels of the last frame",
+}
+
+
+def _futures(content: dict[str, Any]) -> str:
+    """What is measured of a first-person world: a column for each δt, then what is read from beliefs."""
+    measures = content["measures"]
+    jumps = list(measures["time_ratio"])
+    rows = {
+        **{f"bits per dimension: {WAYS[way]}": by_jump for way, by_jump in measures["bits_per_dim"].items()},
+        **{f"ms per predicted frame: {WAYS[way]}": by_jump for way, by_jump in measures["milliseconds"].items()},
+        "… ratio": measures["time_ratio"],
+        "spread of futures, across z / within z": measures["future_spread_ratio"],
+        **{f"change per jump, distance: {WAYS[way]}": by_jump for way, by_jump in measures["motion_distance"].items()},
+    }
+    lines = ["| | " + " | ".join(f"δt = {dt}" for dt in jumps) + " |", "|---" * (len(jumps) + 1) + "|"]
+    lines += [
+        f"| {label} | " + " | ".join(_cell(by_jump[dt]) for dt in jumps) + " |" for label, by_jump in rows.items()
+    ]
+    lines += ["", f"Spread of the present across z / of real frames: {_cell(measures['present_spread_ratio'])}."]
+    lines += ["", "| R², read linearly from | position | heading |", "|---|---|---|"]
+    for source, label in READ.items():
+        read = measures["pose_probe"][source]
+        lines.append(f"| {label} | {_cell(read['position'])} | {_cell(read['heading'])} |")
+    minutes = max(seconds or 0 for seconds in content["train_seconds"].values()) / 60
+    made = (
+        f"`{content['command']}`, seed {', '.join(map(str, content['seeds']))}: at most {minutes:.0f} minutes of "
+        "training per model on one core. The paper shows pictures and gives no number."
+    )
+    return "\n".join([*lines, "", made])
+
+
 def _how(content: dict[str, Any]) -> str:
     if content["experiment"] == "bench":
         return f"{content['note']}."
@@ -207,6 +251,7 @@ RENDERERS = {
     "bench": _flat,
     "minipacman": _models,
     "conv_costs": _layers,
+    "first_person": _futures,
 }
 
 

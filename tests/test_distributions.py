@@ -259,6 +259,9 @@ def test_the_bins_of_a_logistic_are_a_distribution_with_its_mean(location: float
     mass = law.log_prob(LEVELS).exp()
     torch.testing.assert_close(mass.sum(), torch.tensor(1.0, dtype=torch.float64))
     assert abs(float((mass * LEVELS).sum() - law.mean)) < 0.5 / 255
+    assert (
+        float(mass[law.median - 0.5 / 255 > LEVELS].sum()) <= 0.5 <= float(mass[law.median + 0.5 / 255 >= LEVELS].sum())
+    )
 
 
 def test_the_mass_of_a_bin_is_a_difference_of_the_distribution_function() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import tdvae
-from tdvae import InputError, joint_log_weights, pair_log_weights, trajectory_log_weights
+from tdvae import InputError, joint_log_weights, pair_log_weights, steps_log_weights, trajectory_log_weights
 from tdvae.distributions import DiagonalNormal
 from tdvae.exact import KalmanBank
 from tdvae.likelihood import log_mean_exp
@@ -62,6 +62,44 @@ def test_joint_weights_correct_a_smoother_that_is_too_wide(sequences: Sequences)
     missed = (log_mean_exp(weights) - model.log_prob(sequences)).abs() / standard_error(weights)
     assert float(missed.max()) < 4
     assert bool((weights.mean(0) < model.log_prob(sequences)).all())  # the bound lies below
+
+
+def predictive(model: ExactModel, sequences: Sequences, t1: int, t2: int) -> DiagonalNormal:
+    """x_t2 given x_≤t1, by the Kalman filter's prediction."""
+    code = model.filter(sequences).codes[:, t1]
+    mean, cov = code[:, :2, None], code[0, 2:].view(2, 2)
+    for _ in range(t1, t2):
+        mean, cov = A @ mean, A @ cov @ A.mT + Q
+    log_sigma = 0.5 * torch.log(cov[0, 0] + NOISE**2)
+    return DiagonalNormal(mean[:, 0], log_sigma.expand_as(mean[:, 0]))
+
+
+def test_steps_weights_are_the_pairs_for_one_step(sequences: Sequences) -> None:
+    model = ExactModel()
+    weights = steps_log_weights(model, sequences, 5, 6, samples=3)
+    at = torch.full((5, 1), 5)
+    pairs = pair_log_weights(model, sequences, Pairs(at, at + 1), samples=3)[..., 0]
+    torch.testing.assert_close(weights, pairs, rtol=0, atol=1e-8)  # exact: no weight varies
+    exact = predictive(model, sequences, 5, 6).log_prob(sequences.x[:, 5])
+    torch.testing.assert_close(weights, exact.expand(3, -1), rtol=0, atol=1e-8)
+
+
+def test_steps_weights_integrate_over_the_states_between(sequences: Sequences) -> None:
+    """The proposal has seen the frame between, which the density has not: only the mean of many weights is right."""
+    torch.manual_seed(0)
+    near = Sequences(0.5 * torch.randn_like(sequences.x), sequences.lengths)
+    model = ExactModel(widen=1.3)
+    weights = steps_log_weights(model, near, 4, 6, samples=20_000)
+    assert float(weights.std(0).min()) > 0.1
+    torch.testing.assert_close(
+        log_mean_exp(weights), predictive(model, near, 4, 6).log_prob(near.x[:, 5]), rtol=0, atol=0.05
+    )
+
+
+def test_steps_weights_need_room(sequences: Sequences) -> None:
+    for t1, t2 in ((4, 4), (-1, 3), (4, 13)):
+        with pytest.raises(InputError, match="t1, t2"):
+            steps_log_weights(ExactModel(), sequences, t1, t2, samples=1)
 
 
 class Sees(BeliefNetwork):

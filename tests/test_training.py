@@ -18,7 +18,7 @@ from torch import Tensor
 
 import tdvae
 from tdvae import CheckpointError, DivergenceError, InputError, Learner, Sequences, TDVAEConfig, TrainConfig, jumps
-from tdvae.models import build
+from tdvae.models import ConvTDVAEConfig, build
 from tdvae.training import checkpoint
 from tdvae.training.config import derive_seed, make_optimizers, rate_factor
 from tdvae.training.muon import Muon, orthogonalise
@@ -369,6 +369,26 @@ def test_muon_for_all_takes_matrices_of_a_fitting_size() -> None:
         singular = torch.linalg.svdvals(update)
         assert float(singular.min()) > 0.5
         assert float(singular.max()) < 1.3
+
+
+def test_muon_for_kernels_takes_convolutions_as_matrices() -> None:
+    torch.manual_seed(0)
+    module = Learner(
+        build(ConvTDVAEConfig((3, 16, 16), encoder=(9, 9), belief=8, belief_layers=1, layers=1, channels=40))
+    )
+    optimizers = make_optimizers(TrainConfig(optimizer="muon_kernels", muon_learning_rate=0.1), module)
+    kernels = [p for group in optimizers[1].param_groups for p in group["params"]]
+    shapes = {tuple(p.shape) for p in kernels}
+    assert all(len(shape) == 4 for shape in shapes)
+    assert (9, 3, 3, 3) in shapes
+    assert (160, 56, 3, 3) not in shapes  # gates: its shorter side, 160, is too long
+    assert sum(len(group["params"]) for o in optimizers for group in o.param_groups) == len(list(module.parameters()))
+    kernel, before = kernels[0], kernels[0].detach().clone()
+    kernel.grad = torch.randn_like(kernel)
+    optimizers[1].step()
+    moved = torch.linalg.svdvals((kernel.detach() - before).flatten(1)) / 0.1
+    assert float(moved.min()) > 0.5
+    assert float(moved.max()) < 1.3
 
 
 def test_adam_learns_what_it_should() -> None:

@@ -8,6 +8,7 @@ from tdvae.likelihood import (
     importance_log_prob,
     joint_log_weights,
     pair_log_weights,
+    steps_log_weights,
     trajectory_log_weights,
 )
 from tdvae.models import TDVAE, TDVAEConfig
@@ -50,6 +51,7 @@ __all__ = [
     "pair_terms",
     "rollout",
     "state_space_loss",
+    "steps_log_weights",
     "subsequence_loss",
     "tdvae_loss",
     "trajectory_log_weights",

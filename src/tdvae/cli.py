@@ -28,7 +28,7 @@ class Run:
     """Train, evaluate and draw one of the paper's experiments: prints a table, writes results and a figure."""
 
     experiment: tyro.conf.Positional[
-        Literal["oscillator", "oscillator-ablations", "switching", "moving-mnist", "minipacman"]
+        Literal["oscillator", "oscillator-ablations", "switching", "moving-mnist", "minipacman", "first-person"]
     ]
     """Which experiment. oscillator-ablations trains its recipe again and again, with one thing changed."""
     preset: Literal["smoke", "demo", "cpu", "paper"] = "cpu"

@@ -152,6 +152,11 @@ class DiscretisedLogistic:
         scale = self.log_scale.exp()
         return scale * (F.softplus(self.location / scale) - F.softplus((self.location - 1) / scale))
 
+    @property
+    def median(self) -> Tensor:
+        """Of the logistic clipped to [0, 1]: unlike the mean, it does not turn grey where the scale is wide."""
+        return self.location.clamp(0, 1)
+
     def sample(self) -> Tensor:
         tiny = torch.finfo(self.location.dtype).eps
         noise = torch.logit(torch.rand_like(self.location), eps=tiny)

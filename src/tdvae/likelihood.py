@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -91,16 +92,39 @@ def joint_log_weights(model: TDVAEParts, sequences: Sequences, samples: int) -> 
     proposal runs backwards: z_T from p_B(· | b_T), then z_{t-1} from q_S(· | z_t, b_{t-1}, b_t) down to z_0.
     """
     _check_full(sequences)
+    return _chain_log_weights(model, sequences, 0, sequences.horizon, samples, lambda t: True)
+
+
+@torch.no_grad()
+def steps_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: int, samples: int) -> Tensor:
+    r"""Log weights (samples, N) for p(x_t2 | x_≤t1) of a model that goes from t1 to t2 in single steps.
+
+    The density is :math:`p_B(z_{t1} | b_{t1}) \prod_{t1 < t \le t2} p_T(z_t | z_{t-1})\, p_D(x_{t2} | z_{t2})`, the
+    states between integrated out; the proposal is `joint_log_weights`'s. For t2 = t1 + 1 these are
+    `pair_log_weights`.
+    """
+    if not 0 <= t1 < t2 <= int(sequences.lengths.min()):
+        shortest = int(sequences.lengths.min())
+        raise InputError(f"t1, t2: expected 0 <= t1 < t2 <= {shortest}, the shortest sequence, got {t1} and {t2}")
+    return _chain_log_weights(model, sequences.until(t2), t1, t2, samples, lambda t: t == t2)
+
+
+def _chain_log_weights(
+    model: TDVAEParts, sequences: Sequences, first: int, last: int, samples: int, observed: Callable[[int], bool]
+) -> Tensor:
+    """Of the states z_first … z_last, drawn backwards, and of those observations among them that count."""
     beliefs = model.filter(sequences)
-    b = beliefs.read(beliefs.codes).expand(_at_least_one(samples), *beliefs.codes.shape[:2], -1)
-    z, p_B_T = model.p_B.sample(b[:, :, -1])
-    log_weight = -p_B_T.log_prob(z)
+    codes = beliefs.codes[:, first : last + 1]
+    b = beliefs.read(codes).expand(_at_least_one(samples), *codes.shape[:2], -1)  # b_first … b_last
+    z, p_B_last = model.p_B.sample(b[:, :, -1])
+    log_weight = -p_B_last.log_prob(z)
     one = torch.ones(samples, len(sequences), dtype=torch.long, device=b.device)
-    for t in range(sequences.horizon, 0, -1):
-        before, q_S = model.q_S.sample(z, b[:, :, t - 1], b[:, :, t], one)
+    for t in range(last, first, -1):
+        before, q_S = model.q_S.sample(z, b[:, :, t - first - 1], b[:, :, t - first], one)
         actions = None if sequences.actions is None else sequences.actions[:, t - 1, None].expand(samples, -1, -1, -1)
-        step = model.p_T.given(z, before, one, actions).log_prob(z) + model.p_D(z).log_prob(sequences.x[:, t - 1])
-        log_weight = log_weight + step - q_S.log_prob(before)
+        log_weight = log_weight + model.p_T.given(z, before, one, actions).log_prob(z) - q_S.log_prob(before)
+        if observed(t):
+            log_weight = log_weight + model.p_D(z).log_prob(sequences.x[:, t - 1])
         z = before
     return log_weight + model.p_B.given(z, b[:, :, 0]).log_prob(z)
 

@@ -31,6 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tdvae.data.cache import data_folder
 from tdvae.errors import InputError, TDVAEError
 
 SIDE = 28
@@ -134,14 +135,8 @@ def splits(data: MNIST) -> tuple[Digits, Digits, Digits]:
 
 
 def default_folder() -> Path:
-    """``$TDVAE_DATA/mnist``; without that variable, ``tdvae/mnist`` in the place the system has for caches."""
-    if chosen := os.environ.get("TDVAE_DATA"):
-        return Path(chosen).expanduser() / "mnist"
-    caches = {
-        "darwin": "~/Library/Caches",
-        "win32": os.environ.get("LOCALAPPDATA") or "~/AppData/Local",
-    }.get(sys.platform, os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    return Path(caches).expanduser() / "tdvae" / "mnist"
+    """``mnist`` in the place for data."""
+    return data_folder("mnist")
 
 
 def read_idx(content: bytes) -> Tensor:

@@ -120,3 +120,13 @@ def fit_reader(
             if judged < best_loss:
                 best, best_loss = copy.deepcopy(network), judged
     return lambda codes: best((codes - shift) / scale).detach()
+
+
+def linear_fit(codes: Tensor, answers: Tensor, ridge: float) -> Callable[[Tensor], Tensor]:
+    """Ridge regression of answers (M, A) on standardised codes (M, B), in closed form."""
+    shift, scale = codes.mean(0).double(), codes.std(0).double() + 1e-4
+    middle = answers.double().mean(0)
+    x = (codes.double() - shift) / scale
+    gram = x.T @ x / len(x) + ridge * torch.eye(x.shape[1], dtype=x.dtype)
+    weight = torch.linalg.solve(gram, x.T @ (answers.double() - middle) / len(x))
+    return lambda codes: (((codes.double() - shift) / scale) @ weight + middle).to(answers.dtype)

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from tdvae import saved
 from tdvae.errors import InputError
 from tdvae.experiments import (
+    first_person,
+    first_person_figure,
     minipacman,
     minipacman_figure,
     moving_mnist,
@@ -182,7 +184,44 @@ def run_minipacman(name: str, seed: int | None, run_dir: Path, out: Path | None,
         print(f"wrote {folder / 'minipacman.png'}")
 
 
+def run_first_person(name: str, seed: int | None, run_dir: Path, out: Path | None, resume: bool) -> None:
+    """Record the walk if it is not there, train the jumpy model and the step-by-step one, compare and draw them."""
+    preset = _preset(first_person.PRESETS, name)
+    seeds = _seeds(preset.seeds, seed)
+    check_folders(run_dir, out, resume)
+    begin = time.monotonic()
+    test = first_person.parts(preset)[2]  # recorded once, before the runs that share it
+    jobs = {
+        (method, s): Job(
+            run_dir / f"{method}-seed-{s}",
+            partial(first_person.train, preset, name, method, s),
+            partial(first_person.measure, preset, method, s),
+            resume,
+            "lines",
+        )
+        for s in seeds
+        for method in first_person.METHODS
+    }
+    finished = dict(zip(jobs, do_all(list(jobs.values())), strict=True))
+    without_model = first_person.baselines(preset)
+    measures = [
+        first_person.together({method: finished[method, s].measures for method in first_person.METHODS}, without_model)
+        for s in seeds
+    ]
+    content = results(first_person.NAME, name, seeds, time.monotonic() - begin, measures, first_person.PAPER)
+    content["train_seconds"] = {jobs[key].run_dir.name: done.train_seconds for key, done in finished.items()}
+    first_person.show(content["measures"], f"first-person, preset {name}, {len(seeds)} seed(s)")
+    model = saved.load(jobs["tdvae", seeds[0]].run_dir)
+    for folder in _write(first_person.NAME, content, run_dir, out):
+        first_person_figure.draw(
+            model, test, preset.seen, content["measures"], seeds[0], folder / f"{first_person.NAME}.png"
+        )
+        first_person_figure.animate(model, test, preset.seen, seeds[0], folder / f"{first_person.NAME}.gif")
+        print(f"wrote {folder / first_person.NAME}.png, _rollouts.png and .gif")
+
+
 RUNNERS = {
+    "first-person": run_first_person,
     "switching": run_switching,
     "oscillator": run_oscillator,
     "moving-mnist": run_moving_mnist,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tdvae.distributions import DiscretisedLogistic
 from tdvae.models.decoders import Decoder
 from tdvae.models.tdvae import CHANGE_GAIN
-from tdvae.nn.conv import Canvas, ConvLSTMCell, ConvSizes, Run
+from tdvae.nn.conv import AFTER_CELL, Canvas, ConvLSTMCell, ConvSizes, Run
 from tdvae.nn.conv_ladder import ConvLadder, Running
 from tdvae.nn.dense import JumpEmbedding
 from tdvae.nn.ladder import softly_bounded
@@ -33,7 +33,7 @@ class ConvSmoothing(ConvLadder):
     """q_S(z_t1 | z_t2, b_t1, b_t2, δt); with ``stays``, its means are measured from z_t2."""
 
     def __init__(self, code: int, sizes: ConvSizes, dt: JumpEmbedding, stays: bool, log_sigma: float, run: Run) -> None:
-        super().__init__(sizes, 2 * code + dt.size, True, log_sigma, run, CHANGE_GAIN if stays else 1.0)
+        super().__init__(sizes, 2 * code + dt.size, True, log_sigma, run, CHANGE_GAIN if stays else AFTER_CELL)
         self.dt, self.stays = dt, stays
 
     def context(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor) -> Running:
@@ -53,7 +53,7 @@ class ConvTransition(ConvLadder):
         run: Run,
     ) -> None:
         vector = dt.size + (summary.size if summary else 0)
-        super().__init__(sizes, vector, True, log_sigma, run, CHANGE_GAIN if stays else 1.0)
+        super().__init__(sizes, vector, True, log_sigma, run, CHANGE_GAIN if stays else AFTER_CELL)
         self.dt, self.summary, self.stays = dt, summary, stays
 
     def context(self, z1: Latent, dt: Tensor, actions: Tensor | None = None) -> Running:

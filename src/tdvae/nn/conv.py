@@ -20,6 +20,9 @@ from tdvae.errors import InputError
 
 KERNEL = 3
 AFTER_SILU = 1.7  # gain of a layer that reads SiLU's output, whose size is about 1 / 1.7 of what entered
+INTO_GATES = 2.0  # gain of an LSTM cell's gates: its candidates fill tanh's range
+QUIETLY = 0.2  # gain of what gives a pixel's colour and scale: a frame starts out grey, not as noise
+AFTER_CELL = 4.0  # gain of a layer that reads h, which three gates have made small
 Run = Callable[..., Any]  # runs a part of the network on what it is given
 
 
@@ -75,7 +78,7 @@ class ConvLSTMCell(nn.Module):
 
     def __init__(self, inputs: int, channels: int) -> None:
         super().__init__()
-        self.gates = convolution(inputs + channels, 4 * channels)
+        self.gates = convolution(inputs + channels, 4 * channels, gain=INTO_GATES)
         with torch.no_grad():  # remember by default, as the belief networks do
             self.gates.get_parameter("bias")[channels : 2 * channels].add_(1.0)
 
@@ -87,7 +90,10 @@ class ConvLSTMCell(nn.Module):
 
 
 class FrameEncoder(nn.Module):
-    """A frame as a vector: each convolution halves it, and what is left is read row by row."""
+    """A frame as a vector: each convolution halves it, and what is left is read row by row, at the size of 1.
+
+    SiLU halves what is small already, so a dark frame's signal would be lost in the noise of the state.
+    """
 
     def __init__(self, event_shape: Sequence[int], widths: Sequence[int], run: Run) -> None:
         super().__init__()
@@ -107,7 +113,8 @@ class FrameEncoder(nn.Module):
         if not 0 <= low <= high <= 1:
             raise InputError(f"x: expected frames in [0, 1], got values from {low:g} to {high:g}; divide bytes by 255")
         centred = 2 * x.to(next(self.parameters()).dtype).flatten(0, -4) - 1
-        return self.run(self.layers, centred).reshape(*x.shape[:-3], self.size)
+        features = self.run(self.layers, centred).reshape(*x.shape[:-3], self.size)
+        return F.layer_norm(features, (self.size,))
 
 
 class Canvas(nn.Module):
@@ -127,10 +134,10 @@ class Canvas(nn.Module):
         rows, columns = sizes.grid
         self.blank = nn.Parameter(torch.zeros(channels, rows * self.spread, columns * self.spread))
         self.strokes = nn.ModuleList(
-            convolution(sizes.channels, channels * self.spread**2) for _ in range(sizes.layers)
+            convolution(sizes.channels, channels * self.spread**2, gain=AFTER_CELL) for _ in range(sizes.layers)
         )
         self.widen = convolution(channels, 4 * channels, gain=AFTER_SILU)
-        self.colour = convolution(channels, 4 * outputs, gain=AFTER_SILU)
+        self.colour = convolution(channels, 4 * outputs, gain=QUIETLY)
 
     def stroke(self, index: int, h: Tensor) -> Tensor:
         """What one layer adds, from its map (N, channels, *grid)."""

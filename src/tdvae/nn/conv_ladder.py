@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tdvae.distributions import DiagonalNormal
-from tdvae.nn.conv import ConvLSTMCell, ConvSizes, Run, convolution, evenly
+from tdvae.nn.conv import AFTER_CELL, ConvLSTMCell, ConvSizes, Run, convolution, evenly
 from tdvae.nn.ladder import Ladder, softly_bounded
 from tdvae.types import Latent
 
@@ -36,7 +36,7 @@ class ConvLadder(Ladder):
     """
 
     def __init__(
-        self, sizes: ConvSizes, vector: int, sees_state: bool, log_sigma: float, run: Run, gain: float = 1.0
+        self, sizes: ConvSizes, vector: int, sees_state: bool, log_sigma: float, run: Run, gain: float = AFTER_CELL
     ) -> None:
         super().__init__()
         self.sizes, self.depth, self.log_sigma, self.run = sizes, sizes.layers, log_sigma, run

@@ -13,6 +13,7 @@ from torch import nn
 from tdvae.errors import InputError
 from tdvae.training.muon import Muon
 
+WIDE = 128  # shorter side of a kernel: the cost grows with its square
 FEW, MANY = 8, 600  # sides of a matrix: thinner ones have few directions to orthogonalise, longer ones cost too much
 
 
@@ -24,7 +25,8 @@ class TrainConfig:
     batch: int = 32  # sequences per step, over all processes
     pairs: int = 32  # pairs (t1, t2) per sequence, all on one encoding
     shuffle: bool = True  # visit the data in a random order; without, in their own: a curriculum's
-    optimizer: Literal["adam", "muon", "muon_all"] = "adam"  # Muon for square matrices (or all), Adam for the rest
+    # Muon for square matrices, for all, or for the kernels of convolutions; Adam for the rest
+    optimizer: Literal["adam", "muon", "muon_all", "muon_kernels"] = "adam"
     learning_rate: float = 5e-4
     muon_learning_rate: float = 0.01
     schedule: Literal["constant", "cosine"] = "constant"  # cosine: decays to 0 at the last step
@@ -68,13 +70,15 @@ def rate_factor(config: TrainConfig, step: int) -> float:
 
 
 def make_optimizers(config: TrainConfig, module: nn.Module) -> list[torch.optim.Optimizer]:
-    """Adam alone, or beside a Muon for matrices: the square ones inside the maps, or all of a fitting size."""
+    """Adam alone, or beside a Muon: for the square matrices inside the maps, all of a fitting size, or kernels."""
     parameters = [p for p in module.parameters() if p.requires_grad]
     inner: list[nn.Parameter] = []
     if config.optimizer == "muon":
         inner = [p for p in parameters if p.ndim == 2 and p.shape[0] == p.shape[1]]
     elif config.optimizer == "muon_all":
         inner = [p for p in parameters if p.ndim == 2 and min(p.shape) > FEW and max(p.shape) <= MANY]
+    elif config.optimizer == "muon_kernels":
+        inner = [p for p in parameters if p.ndim == 4 and FEW < min(p.shape[0], p[0].numel()) <= WIDE]
     chosen = {id(p) for p in inner}
     rest = [p for p in parameters if id(p) not in chosen]
     optimizers: list[torch.optim.Optimizer] = [torch.optim.Adam(rest, lr=config.learning_rate)]

@@ -26,7 +26,10 @@ def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """For matrices; give the other parameters to Adam. A tall one moves further, as its rows share what they move."""
+    """For matrices, and kernels of convolutions as matrices with a row for each output; give the rest to Adam.
+
+    A tall one moves further, as its rows share what they move.
+    """
 
     def __init__(self, params: Iterable[Tensor], lr: float, momentum: float = 0.95) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum})
@@ -54,8 +57,8 @@ class Muon(torch.optim.Optimizer):
             assert p.grad is not None
             momentum = self.state[p].setdefault("momentum", torch.zeros_like(p))
             momentum.lerp_(p.grad, 1 - group["momentum"])
-            directions.append(p.grad.lerp(momentum, group["momentum"]))  # Nesterov
-        rows, columns = alike[0].shape
+            directions.append(p.grad.lerp(momentum, group["momentum"]).flatten(1))  # Nesterov
+        rows, columns = directions[0].shape
         rate = group["lr"] * math.sqrt(max(1.0, rows / columns))
         for p, update in zip(alike, orthogonalise(torch.stack(directions)), strict=True):
-            p.add_(update, alpha=-rate)
+            p.add_(update.view_as(p), alpha=-rate)

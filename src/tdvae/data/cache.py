@@ -1,0 +1,18 @@
+"""Where data that were fetched or made once are kept."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def data_folder(name: str) -> Path:
+    """``$TDVAE_DATA/name``; without that variable, ``tdvae/name`` in the place the system has for caches."""
+    if chosen := os.environ.get("TDVAE_DATA"):
+        return Path(chosen).expanduser() / name
+    caches = {
+        "darwin": "~/Library/Caches",
+        "win32": os.environ.get("LOCALAPPDATA") or "~/AppData/Local",
+    }.get(sys.platform, os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    return Path(caches).expanduser() / "tdvae" / name

@@ -1,0 +1,224 @@
+"""The first-person experiment: its measures where the answer is known, and the command end to end."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from tdvae import InputError, cli
+from tdvae.data import Recording
+from tdvae.experiments import first_person
+from tdvae.experiments import first_person_measures as measuring
+from tdvae.experiments.first_person import PRESETS, Walk
+from tdvae.experiments.first_person_measures import LastFrame, Marginal
+from tdvae.experiments.probes import linear_fit
+from tdvae.models import build
+
+SMOKE = PRESETS["smoke"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One walk for all tests of this file."""
+    folder = tmp_path_factory.mktemp("data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TDVAE_DATA", str(folder))
+        first_person.recorded(SMOKE.walk)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _found(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TDVAE_DATA", str(data_folder))
+
+
+def flat(value: float, count: int = 4) -> torch.Tensor:
+    return torch.full((count, 3, 4, 4), value)
+
+
+# Predictions without a model
+
+
+def test_the_marginal_counts() -> None:
+    """Half black, half white, and each of the other 254 values counted a tenth of a time."""
+    frames = torch.cat([flat(0.0), flat(1.0)])
+    marginal = Marginal.fit(frames, extra=0.1)
+    expected = -math.log2(4.1 / (8 + 25.6))
+    assert measuring.bits(marginal.log_prob(flat(1.0)), flat(1.0)) == pytest.approx(expected, rel=1e-5)
+    assert measuring.bits(marginal.log_prob(flat(0.4)), flat(0.4)) == pytest.approx(-math.log2(0.1 / 33.6), rel=1e-5)
+
+
+def test_a_frame_that_stays_costs_little_and_one_that_is_noise_eight_bits() -> None:
+    torch.manual_seed(0)
+    seen, noise = (torch.randint(256, (8, 3, 16, 16)) / 255 for _ in range(2))
+    stays, changes = LastFrame.fit(seen, seen), LastFrame.fit(seen, noise)
+    assert measuring.bits(stays.log_prob(seen, seen), seen) < 1.6  # the narrowest logistic is wider than a value
+    assert measuring.bits(changes.log_prob(seen, noise), noise) == pytest.approx(8, abs=0.4)
+    assert float(stays.weights.sum()) == pytest.approx(1, abs=1e-5)
+
+
+def test_baselines_are_fitted_on_other_episodes_than_they_are_measured_on() -> None:
+    train, validation, test = first_person.parts(SMOKE)
+    frames = [
+        {frame for start in windows.starts.tolist() for frame in range(start, start + windows.length)}
+        for windows in (train, validation, test)
+    ]
+    assert not frames[0] & frames[2]
+    assert not frames[1] & frames[2]
+    found = first_person.baselines(SMOKE)
+    assert set(found) == {"last_frame", "marginal"}
+    assert all(set(by_jump) == {"1", "4"} for by_jump in found.values())
+    assert found["last_frame"]["1"] < found["last_frame"]["4"]
+
+
+# Spreads, motion, poses
+
+
+def test_states_that_decide_everything_and_states_that_decide_nothing() -> None:
+    torch.manual_seed(0)
+    of_state = torch.randn(40, 1, 500).expand(40, 30, 500)
+    noise = torch.randn(40, 30, 500)
+    within, across = measuring.squared_distances(of_state)
+    assert float(within) < 1e-9
+    assert float(across) == pytest.approx(2, rel=0.02)
+    within, across = measuring.squared_distances(noise)
+    assert float(across / within) == pytest.approx(1, rel=0.01)
+    within, across = measuring.squared_distances(math.sqrt(3) * of_state + noise)  # variances 3 and 1
+    assert float(across / within) == pytest.approx(4, rel=0.02)
+
+
+def test_a_spread_needs_two_of_each() -> None:
+    with pytest.raises(InputError, match="at least 2 states"):
+        measuring.squared_distances(torch.zeros(1, 5, 3))
+
+
+def test_squared_distances_are_those_of_all_pairs() -> None:
+    torch.manual_seed(1)
+    frames = torch.randn(3, 2, 7, dtype=torch.float64)
+    pairs = [
+        ((frames[a, i] - frames[b, j]) ** 2).mean()
+        for a in range(3)
+        for b in range(3)
+        for i in range(2)
+        for j in range(2)
+        if a != b
+    ]
+    _, across = measuring.squared_distances(frames)
+    torch.testing.assert_close(across, torch.stack(pairs).mean())
+
+
+def test_changes_and_their_distance() -> None:
+    frames = torch.stack([flat(0.1), flat(0.4), flat(0.4)])
+    torch.testing.assert_close(measuring.changes(frames), torch.tensor([[0.3] * 4, [0.0] * 4]))
+    assert measuring.wasserstein(torch.tensor([1.0, 2.0, 6.0]), torch.tensor([7.0, 3.0, 2.0])) == pytest.approx(1)
+
+
+def test_a_linear_reader_finds_what_is_linear() -> None:
+    torch.manual_seed(0)
+    codes = torch.randn(300, 5)
+    truth = codes[:, :2] @ torch.tensor([[2.0, 0.0], [1.0, -1.0]]) + 7
+    read = linear_fit(codes[:200], truth[:200], ridge=1e-6)
+    assert measuring.explained(read(codes[200:]), truth[200:]) > 0.999
+    none = linear_fit(torch.randn(200, 5), truth[:200], ridge=1.0)
+    assert measuring.explained(none(torch.randn(100, 5)), truth[200:]) < 0.1
+
+
+# Densities
+
+
+def test_one_step_is_the_same_by_jump_and_by_steps() -> None:
+    """For δt = 1 both models have the same density, so their estimates agree as far as samples go."""
+    torch.manual_seed(0)
+    model = build(SMOKE.model)
+    moments = first_person.spaced(first_person.parts(SMOKE)[2], 4)
+    both = [
+        measuring.bits_ahead(model, moments, SMOKE.seen, 1, samples=32, in_one_jump=jumpy) for jumpy in (True, False)
+    ]
+    for kind in ("smoothed", "rolled"):
+        assert both[0][kind] == pytest.approx(both[1][kind], rel=0.02)
+
+
+# The data
+
+
+def test_a_walk_is_recorded_once(data_folder: Path) -> None:
+    path = first_person.recorded(SMOKE.walk)
+    assert path.parent == data_folder / "first_person"
+    before = path.stat().st_mtime_ns
+    assert first_person.recorded(SMOKE.walk) == path
+    assert path.stat().st_mtime_ns == before
+    with Recording(path) as recording:
+        assert (len(recording), recording.size) == (SMOKE.walk.frames, SMOKE.walk.size)
+
+
+def test_another_walk_under_its_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = replace(SMOKE.walk, seed=1)
+    (tmp_path / "first_person").mkdir()
+    (tmp_path / "first_person" / other.file).write_bytes(first_person.recorded(SMOKE.walk).read_bytes())
+    monkeypatch.setenv("TDVAE_DATA", str(tmp_path))
+    with pytest.raises(InputError, match="another walk"):
+        first_person.parts(replace(SMOKE, walk=other))
+
+
+def test_frames_of_another_size_than_the_models_are_refused() -> None:
+    with pytest.raises(InputError, match="takes frames of"):
+        first_person.parts(replace(SMOKE, model=first_person.MODELS["cpu"]))
+
+
+def test_without_the_game_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TDVAE_DATA", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "vizdoom", None)
+    with pytest.raises(InputError, match=r"tdvae\[vizdoom\]"):
+        first_person.recorded(Walk(frames=20))
+    assert not list(tmp_path.rglob("*.h5"))
+
+
+# The command
+
+
+def test_the_command_end_to_end_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run"
+
+    def run(*more: str) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+        command = ["tdvae", "run", "first-person", "--preset", "smoke", "--run-dir", str(folder), *more]
+        monkeypatch.setattr("sys.argv", command)
+        cli.main()
+        measures: dict[str, dict[str, dict[str, dict[str, float]]]] = json.loads(
+            (folder / "first_person.json").read_text()
+        )["measures"]
+        return measures
+
+    measures = run()
+    assert set(measures["bits_per_dim"]) == {"tdvae", "last_frame", "marginal", "step_by_step"}
+    for by_jump in measures["bits_per_dim"].values():
+        assert set(by_jump) == {"1", "4"}
+    for method in first_person.METHODS:  # the lower of two upper bounds
+        kinds = [measures["bits_estimates"][f"{method}, {kind}"]["4"]["mean"] for kind in ("smoothed", "rolled")]
+        assert measures["bits_per_dim"][method]["4"]["mean"] == min(kinds)
+    assert measures["motion_distance"]["last_frame"]["1"]["mean"] == pytest.approx(1)  # nothing moves
+    assert {"tdvae, belief", "tdvae, frame", "pixels"} <= set(measures["pose_probe"])
+    assert set(measures["future_spread_ratio"]) == set(measures["time_ratio"]) == {"1", "4"}
+    for ending in (".png", "_rollouts.png", ".gif"):
+        with Image.open(folder / f"first_person{ending}") as picture:
+            assert picture.size[0] > 200
+            assert getattr(picture, "n_frames", 1) > (2 if ending == ".gif" else 0)
+    (folder / "step_by_step-seed-0" / "measures.json").unlink()  # as if it had been interrupted there
+    assert run("--resume") == measures
+
+
+def test_the_real_game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ViZDoom's frames through one training and its measures."""
+    pytest.importorskip("vizdoom")
+    monkeypatch.setenv("TDVAE_DATA", str(tmp_path))
+    preset = replace(SMOKE, walk=Walk(frames=240, size=32, episode=20))
+    first_person.train(preset, "smoke", "tdvae", 0, tmp_path / "run", False, "none")
+    measures = first_person.measure(preset, "tdvae", 0, tmp_path / "run")
+    assert 0 < measures["bits"]["smoothed"]["1"] < 30
+    assert measures["time_ratio"]["4"] > 0
