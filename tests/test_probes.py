@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tdvae import InputError
-from tdvae.experiments.probes import PROBES, probe
+from tdvae.experiments.probes import PROBES, fit_reader, probe
 
 
 def halves(codes: torch.Tensor, labels: torch.Tensor, kind: str) -> torch.Tensor:
@@ -63,3 +63,15 @@ def test_bad_input() -> None:
         probe("svm", codes, labels, codes, labels)
     with pytest.raises(InputError, match="test_codes: expected"):
         probe("mlp", codes, labels, codes, labels[:9])
+
+
+def test_a_reader_does_not_learn_its_rows_by_heart() -> None:
+    """Codes that say nothing about the answer, but tell every row apart: knowing nothing costs log 8."""
+    torch.manual_seed(0)
+    codes, answers = torch.randn(2, 500, 200), torch.randint(8, (2, 500))
+
+    def loss(logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(logits, answers[0][rows])
+
+    reader = fit_reader(codes[0], 8, loss, steps=400)
+    assert torch.nn.functional.cross_entropy(reader(codes[1]), answers[1]) < 3.0  # by heart it would be more than 4
