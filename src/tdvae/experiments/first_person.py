@@ -22,6 +22,7 @@ from tdvae.envs import first_person as worlds
 from tdvae.errors import InputError
 from tdvae.experiments import first_person_measures as measuring
 from tdvae.experiments.first_person_measures import LastFrame, Marginal
+from tdvae.experiments.recipe import MUON
 from tdvae.experiments.report import Measures, show_flat, show_table
 from tdvae.jumps import Consecutive, Jumps, Uniform, Widening
 from tdvae.models import TDVAE, ConvTDVAEConfig, build
@@ -112,17 +113,15 @@ class Preset:
     seeds: tuple[int, ...] = (0,)
 
 
-_TRAIN = TrainConfig(
+_TRAIN = replace(
+    MUON,
     batch=8,
     pairs=8,
     optimizer="muon_kernels",
     learning_rate=3e-3,
     muon_learning_rate=0.1,
-    schedule="cosine",
-    warmup=20,
     validate_every=250,
     checkpoint_every=250,
-    accelerator="cpu",
 )
 
 PRESETS = {

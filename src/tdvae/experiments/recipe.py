@@ -1,4 +1,4 @@
-"""The training that pictures and mazes share: Muon for all matrices inside, rates that decay to nothing."""
+"""The training that pictures and mazes share: Muon inside, for all matrices unless told otherwise; decaying rates."""
 
 from tdvae.training import TrainConfig
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +24,8 @@ from tdvae.experiments import (
     switching_figure,
 )
 from tdvae.experiments.jobs import Job, check_folders, do_all
-from tdvae.experiments.report import results, show_by_key, show_flat, show_table, write_results
+from tdvae.experiments.report import Measures, results, show_by_key, show_flat, show_table, write_results
+from tdvae.training import FitResult
 from tdvae.training.log import Progress
 
 P = TypeVar("P")
@@ -155,17 +157,7 @@ def run_minipacman(name: str, seed: int | None, run_dir: Path, out: Path | None,
     seeds = _seeds(preset.seeds, seed)
     check_folders(run_dir, out, resume)
     begin = time.monotonic()
-    jobs = {
-        (method, s): Job(
-            run_dir / f"{method}-seed-{s}",
-            partial(minipacman.train, preset, name, method, s),
-            partial(minipacman.measure, preset, method, s),
-            resume,
-            "lines",
-        )
-        for s in seeds
-        for method in minipacman.METHODS
-    }
+    jobs = _by_method(minipacman.METHODS, minipacman.train, minipacman.measure, preset, name, seeds, run_dir, resume)
     finished = dict(zip(jobs, do_all(list(jobs.values())), strict=True))
     measures = [
         minipacman.together({method: finished[method, s].measures for method in minipacman.METHODS}) for s in seeds
@@ -191,17 +183,9 @@ def run_first_person(name: str, seed: int | None, run_dir: Path, out: Path | Non
     check_folders(run_dir, out, resume)
     begin = time.monotonic()
     test = first_person.parts(preset)[2]  # recorded once, before the runs that share it
-    jobs = {
-        (method, s): Job(
-            run_dir / f"{method}-seed-{s}",
-            partial(first_person.train, preset, name, method, s),
-            partial(first_person.measure, preset, method, s),
-            resume,
-            "lines",
-        )
-        for s in seeds
-        for method in first_person.METHODS
-    }
+    jobs = _by_method(
+        first_person.METHODS, first_person.train, first_person.measure, preset, name, seeds, run_dir, resume
+    )
     finished = dict(zip(jobs, do_all(list(jobs.values())), strict=True))
     without_model = first_person.baselines(preset)
     measures = [
@@ -227,6 +211,30 @@ RUNNERS = {
     "moving-mnist": run_moving_mnist,
     "minipacman": run_minipacman,
 }
+
+
+def _by_method(
+    methods: Iterable[str],
+    train: Callable[..., FitResult],
+    measure: Callable[..., Measures],
+    preset: object,
+    name: str,
+    seeds: list[int],
+    run_dir: Path,
+    resume: bool,
+) -> dict[tuple[str, int], Job]:
+    """A training of each method for each seed, in a folder of its own."""
+    return {
+        (method, s): Job(
+            run_dir / f"{method}-seed-{s}",
+            partial(train, preset, name, method, s),
+            partial(measure, preset, method, s),
+            resume,
+            "lines",
+        )
+        for s in seeds
+        for method in methods
+    }
 
 
 def _preset(presets: dict[str, P], name: str) -> P:
