@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,7 +57,7 @@ def last_weights(run_dir: Path) -> dict[str, Tensor]:
 
 def assert_same_run(run_dir: Path, other: Path) -> None:
     ours, theirs = (checkpoint.newest(folder / "checkpoints", "step")[0] for folder in (run_dir, other))
-    assert ours.state == theirs.state
+    assert {**ours.state, "seconds": None} == {**theirs.state, "seconds": None}
     for group, tensors in ours.tensors.items():
         for name, value in tensors.items():
             assert torch.equal(value, theirs.tensors[group][name]), (group, name)
@@ -70,6 +71,17 @@ def test_n_and_resume_and_n_is_2n(tmp_path: Path) -> None:
             config = TrainConfig(**{**QUICK.__dict__, "steps": until})
             tdvae.fit(learner(), data(), law, config, tmp_path / folder, data(5), resume=part > 0, progress="none")
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_the_time_before_an_interruption_counts(tmp_path: Path) -> None:
+    train(tmp_path / "run", steps=4)
+    folder = tmp_path / "run" / "checkpoints"
+    before, _ = checkpoint.newest(folder, "step")
+    shutil.rmtree(before.path)
+    checkpoint.save_numbered(folder, "step", 4, before.tensors, {**before.state, "seconds": 1e6}, keep=2)
+    config = TrainConfig(**{**QUICK.__dict__, "steps": 8})
+    result = tdvae.fit(learner(), data(), LAW, config, tmp_path / "run", data(5), resume=True, progress="none")
+    assert 1e6 < result.seconds < 1.1e6
 
 
 KILLED = """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import torch
 
 from tdvae.errors import InputError
 from tdvae.experiments.report import Measures
+from tdvae.training import FitResult
 from tdvae.training.checkpoint import to_json, write_file
 from tdvae.training.log import Progress
 from tdvae.training.loop import check_unused
@@ -28,7 +28,7 @@ class Job:
     of them."""
 
     run_dir: Path
-    train: Callable[[Path, bool, Progress], object]  # (run_dir, resume, progress)
+    train: Callable[[Path, bool, Progress], FitResult]  # (run_dir, resume, progress)
     measure: Callable[[Path], Measures]
     resume: bool
     progress: Progress
@@ -37,7 +37,7 @@ class Job:
 @dataclass(frozen=True)
 class Finished:
     measures: Measures
-    train_seconds: float | None  # unknown for a training that was interrupted
+    train_seconds: float
 
 
 def check_folders(run_dir: Path, out: Path | None, resume: bool) -> None:
@@ -65,12 +65,10 @@ def _do(job: Job) -> Finished:
     if job.resume and done.exists():
         return Finished(**json.loads(done.read_text()))
     if not (job.resume and trained.exists()):
-        begin = time.monotonic()
         # A run that was not reached before an interruption has nothing to resume.
         resume = job.resume and (job.run_dir / "config.json").exists()
-        job.train(job.run_dir, resume, job.progress)
-        seconds = None if resume else round(time.monotonic() - begin, 1)
-        write_file(trained, to_json({"seconds": seconds}))
+        result = job.train(job.run_dir, resume, job.progress)
+        write_file(trained, to_json({"seconds": result.seconds}))
     seconds = json.loads(trained.read_text())["seconds"]
     finished = Finished(job.measure(job.run_dir), seconds)
     write_file(done, to_json(finished.__dict__))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,6 +42,7 @@ class FitResult:
     steps: int
     best_step: int  # the last one, without validation
     best_validation: float | None  # nats per pair on the validation sequences
+    seconds: float  # of training, before and after interruptions; what an interruption lost is not counted
 
 
 class _Wire(nn.Module):
@@ -98,6 +100,7 @@ class _Training:
         self.fabric = _fabric(config)
         self.home = next(learner.parameters()).device
         self.step, self.best, self.best_step = 0, math.inf, 0
+        self.seconds_before, self.began = 0.0, time.monotonic()
         description = self._description(info)
         self._open(resume, description)
         optimizers = make_optimizers(config, learner)
@@ -122,10 +125,13 @@ class _Training:
             log.close()
             self.learner.to(self.home)  # where the caller had it
         if self.validation is None:
-            return FitResult(self.run_dir, self.step, self.step, None)
+            return FitResult(self.run_dir, self.step, self.step, None, self._seconds())
         best, _ = checkpoint.newest(self.checkpoints, "best")
         self.learner.load_state_dict(best.tensors["weights"])
-        return FitResult(self.run_dir, self.step, self.best_step, self.best)
+        return FitResult(self.run_dir, self.step, self.best_step, self.best, self._seconds())
+
+    def _seconds(self) -> float:
+        return round(self.seconds_before + time.monotonic() - self.began, 1)
 
     def _train_step(self) -> dict[str, Tensor]:
         batch, pairs = self._draw(self.step)
@@ -276,6 +282,7 @@ class _Training:
                 "best_step": self.best_step,
                 "random": {"seed": self.config.seed, "step": self.step},
                 "data_position": self.step * self.config.batch,
+                "seconds": self._seconds(),
             }
             checkpoint.save_numbered(self.checkpoints, kind, self.step, tensors, state, keep)
         self.fabric.barrier()
@@ -293,6 +300,7 @@ class _Training:
         for number, optimizer in enumerate(self.optimizers):
             checkpoint.restore_optimizer(optimizer, saved.tensors[f"optimizer_{number}"])
         self.step = saved.state["step"]
+        self.seconds_before = saved.state["seconds"]
         if checkpoint.numbered(self.checkpoints, "best"):
             # The best on disk may be newer than the last whole step, and is no worse for it.
             best, _ = checkpoint.newest(self.checkpoints, "best")
