@@ -446,3 +446,19 @@ def test_an_impossible_config_is_refused_when_it_is_made(settings: dict[str, Any
     """By the name of the setting, before any network is built: not by whatever breaks first."""
     with pytest.raises(InputError, match=next(iter(settings))):
         TDVAEConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "x", "said"),
+    [
+        ("bernoulli", torch.full((2, 5, 3), 200.0), "got 200 to 200; divide bytes by 255"),
+        ("categorical", torch.full((2, 5, 3), 1.7), "expected whole numbers"),
+        ("categorical", torch.full((2, 5, 3), -1), "class -1 came"),
+        ("categorical", torch.full((2, 5, 3), 4), "class 4 came"),
+    ],
+)
+def test_values_that_a_likelihood_does_not_know_are_refused(likelihood: Any, x: Tensor, said: str) -> None:
+    classes = 4 if likelihood == "categorical" else None
+    model = build(TDVAEConfig(event_shape=(3,), likelihood=likelihood, classes=classes))
+    with pytest.raises(InputError, match=f"^x: .*{said}"):
+        model.filter(Sequences(x, torch.full((2,), 5)))

@@ -83,8 +83,8 @@ def test_baselines_are_fitted_on_other_episodes_than_they_are_measured_on() -> N
 
 def test_states_that_decide_everything_and_states_that_decide_nothing() -> None:
     torch.manual_seed(0)
-    of_state = torch.randn(40, 1, 500).expand(40, 30, 500)
-    noise = torch.randn(40, 30, 500)
+    of_state = torch.randn(40, 1, 1, 500).expand(40, 30, 1, 500)
+    noise = torch.randn(40, 30, 1, 500)
     within, across = measuring.squared_distances(of_state)
     assert float(within) < 1e-9
     assert float(across) == pytest.approx(2, rel=0.02)
@@ -96,14 +96,14 @@ def test_states_that_decide_everything_and_states_that_decide_nothing() -> None:
 
 def test_a_spread_needs_two_of_each() -> None:
     with pytest.raises(InputError, match="at least 2 states"):
-        measuring.squared_distances(torch.zeros(1, 5, 3))
+        measuring.squared_distances(torch.zeros(1, 5, 1, 3))
 
 
 def test_squared_distances_are_those_of_all_pairs() -> None:
     torch.manual_seed(1)
-    frames = torch.randn(3, 2, 7, dtype=torch.float64)
+    frames = torch.randn(3, 2, 4, 7, dtype=torch.float64)
     pairs = [
-        ((frames[a, i] - frames[b, j]) ** 2).mean()
+        ((frames[a, i] - frames[b, j]) ** 2).mean(1)
         for a in range(3)
         for b in range(3)
         for i in range(2)
@@ -111,7 +111,7 @@ def test_squared_distances_are_those_of_all_pairs() -> None:
         if a != b
     ]
     _, across = measuring.squared_distances(frames)
-    torch.testing.assert_close(across, torch.stack(pairs).mean())
+    torch.testing.assert_close(across, torch.stack(pairs).mean(0))
 
 
 def test_changes_and_their_distance() -> None:

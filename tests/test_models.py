@@ -277,6 +277,33 @@ def test_the_order_of_actions_counts() -> None:
     assert not torch.allclose(mean(actions), mean(actions.flip(2)))
 
 
+def test_a_transition_that_is_not_told_how_long_a_jump_is_sees_all_its_actions() -> None:
+    model = build(replace(CONFIGS["acting"], dt="none"))
+    z = model.sample_state(model.initial(1), 1)
+    actions = torch.randn(1, 1, 4, 3, requires_grad=True)
+    model.p_T.given(z, z, torch.full((1, 1), 4), actions).log_prob(z).sum().backward()
+    assert actions.grad is not None
+    assert float(actions.grad.abs().sum(-1).min()) > 0
+
+
+def test_the_action_before_an_observation_is_part_of_its_prediction() -> None:
+    model = build(NEXT_STEP["next_step_acting"])
+    sequences = observations(model.config)
+    assert sequences.actions is not None
+    with torch.no_grad():
+        z = model.sample_state(tdvae.belief_at(model, sequences, 5), 1)
+        came, other = sequences.actions[:, 5:6], sequences.actions[:, 5:6] + 1
+        assert not torch.allclose(model.predict(z, 1, came).mean, model.predict(z, 1, other).mean)
+        # What is predicted is what the state afterwards decodes to, and what the loss scores.
+        after = model.sample_state(tdvae.belief_at(model, sequences, 6), 1)
+        torch.testing.assert_close(model.decode(after).mean, model.predict(z, 1, came).mean)
+        one = sequences.until(1)
+        start = model.sample_state(model.initial(N), 1)
+        surprise = -model.predict(start, 1, one.actions).log_prob(one.x[:, 0]).mean()
+        pairs = Pairs(torch.zeros(N, 1, dtype=torch.long), torch.ones(N, 1, dtype=torch.long))
+        torch.testing.assert_close(tdvae.next_step_loss(model, one, pairs).total, surprise)
+
+
 def test_an_action_belongs_to_the_observation_it_causes() -> None:
     """a_t enters b_t together with x_t, and the jump t1 → t2 takes a_{t1+1} … a_{t2}."""
     config = CONFIGS["acting"]

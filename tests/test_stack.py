@@ -16,6 +16,7 @@ from tdvae import InputError, Learner, Pairs, Sequences, TDVAEConfig, TrainConfi
 from tdvae.models import Model, NextStepConfig, build
 from tdvae.nn.lstm_scan import lstm_scan
 from tdvae.stack import Stack
+from tdvae.training.config import make_optimizers
 
 R, B, T = 3, 2, 12
 TD = TDVAEConfig(
@@ -52,6 +53,12 @@ def torch_lstm(inputs: int, size: int) -> tuple[nn.LSTM, torch.Tensor]:
     w_h, w_x, bias, other = (lstm.get_parameter(name).detach() for name in names)
     i, f, g, o = torch.cat([w_h, w_x, (bias + other)[:, None]], dim=1).chunk(4)
     return lstm, torch.cat([i, f, o, g]).mT.contiguous()
+
+
+def test_a_stack_takes_no_optimiser_that_reads_matrices() -> None:
+    stack, _ = stack_of(TDVAEConfig())
+    with pytest.raises(InputError, match="expected adam, got muon_all"):
+        make_optimizers(TrainConfig(optimizer="muon_all"), stack)
 
 
 def test_the_scan_is_an_lstm() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -81,11 +82,12 @@ def test_the_time_before_an_interruption_counts(tmp_path: Path) -> None:
     checkpoint.save_numbered(folder, "step", 4, before.tensors, {**before.state, "seconds": 1e6}, keep=2)
     config = TrainConfig(**{**QUICK.__dict__, "steps": 8})
     result = tdvae.fit(learner(), data(), LAW, config, tmp_path / "run", data(5), resume=True, progress="none")
+    assert result.seconds is not None
     assert 1e6 < result.seconds < 1.1e6
 
 
 KILLED = """
-import os, signal, sys
+import functools, os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from tests import test_training as t
@@ -94,6 +96,7 @@ from tdvae.training import checkpoint
 run_dir, where, count = Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 calls = 0
 def die_at_last(original):
+    @functools.wraps(original)
     def wrapped(*args, **kwargs):
         global calls
         calls += 1
@@ -185,6 +188,7 @@ def test_an_existing_run_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_a_run_stopped_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
+    @functools.wraps(tdvae.tdvae_loss)
     def stops(model: Any, sequences: Sequences, pairs: Pairs) -> LossTerms:
         raise KeyboardInterrupt
 
@@ -211,8 +215,30 @@ def test_resuming_as_something_else_is_refused(tmp_path: Path) -> None:
         train(tmp_path / "run", resume=True, learning_rate=1e-3)
     with pytest.raises(InputError, match=r"another model \(latent\)"):
         train(tmp_path / "run", resume=True, subject=Learner(build(TDVAEConfig(**{**TINY.__dict__, "latent": 4}))))
+    with pytest.raises(InputError, match=r"another objective \(tdvae_loss\(\)\)"):
+        train(
+            tmp_path / "run",
+            resume=True,
+            subject=Learner(build(TINY), functools.partial(tdvae.tdvae_loss, gradient="path")),
+        )
+    with pytest.raises(InputError, match=r"another data \(sequences, steps\)"):
+        tdvae.fit(learner(), data(5), LAW, QUICK, tmp_path / "run", data(5), resume=True, progress="none")
     with pytest.raises(InputError, match="no run to resume"):
         train(tmp_path / "nothing", resume=True)
+
+
+def test_a_run_that_was_stopped_before_it_said_what_it_is_starts_again(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    train(tmp_path / "run")
+    assert last_weights(tmp_path / "run")
+
+
+def test_a_checkpoint_does_not_replace_what_is_none(tmp_path: Path) -> None:
+    (tmp_path / "classifier").mkdir()
+    (tmp_path / "classifier" / "notes.txt").write_text("mine")
+    with pytest.raises(CheckpointError, match="something else is there"):
+        checkpoint.save(tmp_path / "classifier", {"weights": {}}, {})
+    assert [p.name for p in tmp_path.rglob("*")] == ["classifier", "notes.txt"]
 
 
 @pytest.mark.parametrize("term", ["smoothing", "transition", "reconstruction"])

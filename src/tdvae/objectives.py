@@ -123,9 +123,9 @@ def _mean_of_real(values: Tensor, sequences: Sequences) -> Tensor:
 
 
 def next_step_loss(model: NextStep, sequences: Sequences, pairs: Pairs) -> PredictionTerms:
-    """-log p(x_t | x_<t) at every real step, averaged. Every step is its own pair, so the drawn ones are not needed."""
+    """-log p(x_t | x_<t, a_≤t) at every real step, averaged. Every step is its own pair; drawn ones are not needed."""
     codes = model.read(model.filter(sequences).codes[:, :-1])
-    surprise = -model.following(codes).log_prob(sequences.x)
+    surprise = -model.following(codes, sequences.actions).log_prob(sequences.x)
     return PredictionTerms(_mean_of_real(surprise, sequences))
 
 
@@ -134,6 +134,8 @@ Objective = Callable[..., Terms]
 
 class Learner(nn.Module):
     """A model and its objective: calling it gives the loss, which is all that training ever sees."""
+
+    stacked = False  # whether each parameter holds those of many runs
 
     def __init__(self, model: Model, objective: Objective = tdvae_loss) -> None:
         super().__init__()
@@ -145,6 +147,12 @@ class Learner(nn.Module):
 
     def describe(self) -> dict[str, object]:
         return self.model.describe()
+
+    def describe_objective(self) -> str:
+        """Its name, and what it is told beside model, sequences and pairs."""
+        told = getattr(self.objective, "keywords", {})
+        function = getattr(self.objective, "func", self.objective)
+        return f"{getattr(function, '__name__', repr(function))}({', '.join(f'{k}={v!r}' for k, v in told.items())})"
 
     def clip_gradients(self, norm: float) -> Tensor:
         """Scale the gradient down to at most ``norm``; returns the norm it had."""

@@ -21,6 +21,8 @@ from tdvae.types import Pairs, Sequences, Terms
 class Stack(Learner):
     """R learners as one. A batch of R · B sequences gives each run B of them; each term of the loss is (R,)."""
 
+    stacked = True
+
     def __init__(self, learners: Sequence[Learner]) -> None:
         if not learners:
             raise InputError("learners: expected at least one to stack, got none")

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import torch
 
 from tdvae.experiments.first_person import MODELS
 from tdvae.experiments.report import Measures, results, show_flat, write_results
+from tdvae.experiments.timing import peak_megabytes
 from tdvae.jumps import Uniform
 from tdvae.models import ConvTDVAEConfig, build
 from tdvae.objectives import Learner
@@ -49,7 +49,7 @@ def cost_of(config: ConvTDVAEConfig, repeats: int) -> Cost:
     x = torch.randint(256, (TRAIN.batch, FRAMES, *config.event_shape)) / 255
     batch = Sequences(x, torch.full((TRAIN.batch,), FRAMES))
     pairs = Uniform(1, 5).sample(batch.lengths, TRAIN.pairs, torch.Generator().manual_seed(0))
-    before = _peak_megabytes()
+    before = peak_megabytes()
     learner = Learner(build(config))
     optimizers = make_optimizers(TRAIN, learner)
 
@@ -63,7 +63,7 @@ def cost_of(config: ConvTDVAEConfig, repeats: int) -> Cost:
     step()  # warms caches, and makes the optimiser's memory
     return Cost(
         [_processor_seconds(step) for _ in range(repeats)],
-        _peak_megabytes() - before,
+        peak_megabytes() - before,
         sum(p.numel() for p in learner.parameters()),
     )
 
@@ -73,10 +73,6 @@ def _processor_seconds(work: Callable[[], object]) -> float:
     begin = time.process_time()
     work()
     return time.process_time() - begin
-
-
-def _peak_megabytes() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def costs(model: ConvTDVAEConfig, layers: tuple[int, ...], repeats: int) -> Measures:

@@ -18,6 +18,7 @@ from tdvae.errors import InputError
 from tdvae.experiments import moving_mnist, oscillator, own_data
 from tdvae.experiments.report import Measures, results, show_flat, show_table
 from tdvae.rollout import belief_at, rollout
+from tdvae.training import checkpoint
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
 
@@ -55,7 +56,9 @@ def _measure(found: saved.SavedModel, seed: int) -> tuple[Measures, dict[str, st
 def _judge_folder(found: saved.SavedModel) -> Path:
     """Where the digit classifier is kept: beside the run it judged, else in the cache."""
     beside = Path(found.source).parent / "classifier"
-    return beside if beside.exists() else mnist.default_folder().parent / f"classifier-{found.info['preset']}"
+    if (beside / checkpoint.MANIFEST).exists():
+        return beside
+    return mnist.default_folder().parent / f"classifier-{found.info['preset']}"
 
 
 def _own_info(found: saved.SavedModel) -> dict[str, Any]:

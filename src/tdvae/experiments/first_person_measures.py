@@ -106,7 +106,7 @@ def bits_ahead(model: TDVAE, moments: FrameWindows, t1: int, dt: int, samples: i
 
     ``smoothed`` weighs states inferred backwards from later frames, ``rolled`` averages over states rolled forwards.
     """
-    smoothed, rolled = [], []
+    smoothed, rolled, frames = [], [], []
     for part in _parts(moments):
         later = part.x[:, t1 + dt - 1]
         if in_one_jump:
@@ -114,11 +114,13 @@ def bits_ahead(model: TDVAE, moments: FrameWindows, t1: int, dt: int, samples: i
             weights = pair_log_weights(model, part.until(t1 + dt), Pairs(at, at + dt), samples)[..., 0]
         else:
             weights = steps_log_weights(model, part, t1, t1 + dt, samples)
-        smoothed.append(bits(log_mean_exp(weights), later))
+        smoothed.append(log_mean_exp(weights))
         state = model.sample_state(belief_at(model, part, t1), samples)
         predicted = predict(model, state, dt, in_one_jump)
-        rolled.append(bits(log_mean_exp(predicted.log_prob(later)), later))
-    return {"smoothed": statistics.fmean(smoothed), "rolled": statistics.fmean(rolled)}
+        rolled.append(log_mean_exp(predicted.log_prob(later)))
+        frames.append(later)
+    every = torch.cat(frames)
+    return {"smoothed": bits(torch.cat(smoothed), every), "rolled": bits(torch.cat(rolled), every)}
 
 
 def predict(model: Model, z: Latent, dt: int, in_one_jump: bool) -> Distribution:
@@ -162,7 +164,7 @@ class Spreads:
 
 
 def squared_distances(frames: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean squared distance within a z and across z's, from frames (Z, F, ...): F futures of each of Z states.
+    """Mean squared distances within a z and across z's, (N,) each, from frames (Z, F, N, ...): F futures of Z states.
 
     Pairs are of different draws. Across: 2 Var(mean over F) + 2 (1 − 1/F) Var(within), of which the expectation is
     that of ‖f − f'‖² for futures f, f' of two states.
@@ -171,7 +173,7 @@ def squared_distances(frames: Tensor) -> tuple[Tensor, Tensor]:
     if min(states, futures) < 2:
         raise InputError(f"frames: expected at least 2 states with 2 futures each, got {states} with {futures}")
     inside, between = frames.var(1).mean(0), frames.mean(1).var(0)
-    return 2 * inside.mean(), 2 * (between + (1 - 1 / futures) * inside).mean()
+    return 2 * inside.flatten(1).mean(1), 2 * (between + (1 - 1 / futures) * inside).flatten(1).mean(1)
 
 
 @torch.no_grad()
@@ -181,7 +183,7 @@ def spreads(model: Model, moments: FrameWindows, t1: int, jumps: tuple[int, ...]
     across: dict[int, list[Tensor]] = {dt: [] for dt in jumps}
     for part in _parts(moments):
         z = model.sample_state(belief_at(model, part, t1), states)
-        present.append(2 * decoded(model, z).var(0).mean())
+        present.append(2 * decoded(model, z).var(0).flatten(1).mean(1))
         real.append(part.x[:, t1 - 1])
         each = z.map(lambda layer: layer[:, None].expand(-1, futures, *layer.shape[1:]))
         for dt in jumps:
@@ -192,7 +194,7 @@ def spreads(model: Model, moments: FrameWindows, t1: int, jumps: tuple[int, ...]
         _root(present),
         {str(dt): _root(within[dt]) for dt in jumps},
         {str(dt): _root(across[dt]) for dt in jumps},
-        _root([2 * torch.cat(real).var(0).mean()]),
+        _root([2 * torch.cat(real).var(0, keepdim=True).flatten(1).mean(1)]),
     )
 
 
@@ -201,7 +203,7 @@ def _by_state(z: Latent) -> list[Latent]:
 
 
 def _root(squares: list[Tensor]) -> float:
-    return math.sqrt(float(torch.stack(squares).mean()))
+    return math.sqrt(float(torch.cat(squares).mean()))
 
 
 # Figure 6: rollouts that move on

@@ -15,7 +15,7 @@ import torch
 from tdvae.errors import InputError
 from tdvae.experiments.report import Measures
 from tdvae.training import FitResult
-from tdvae.training.checkpoint import to_json, write_file
+from tdvae.training.checkpoint import MANIFEST, to_json, write_file
 from tdvae.training.log import Progress
 from tdvae.training.loop import check_unused
 
@@ -37,7 +37,7 @@ class Job:
 @dataclass(frozen=True)
 class Finished:
     measures: Measures
-    train_seconds: float
+    train_seconds: float | None  # see FitResult
 
 
 def check_folders(run_dir: Path, out: Path | None, resume: bool) -> None:
@@ -46,7 +46,9 @@ def check_folders(run_dir: Path, out: Path | None, resume: bool) -> None:
         raise InputError(f"--out: expected a folder, and {out} is a file")
     if not resume:
         check_unused(run_dir)
-    elif not any(run_dir.glob("*/config.json")):
+    elif not any(
+        path for first in ("config.json", MANIFEST) for path in run_dir.glob(f"*/{first}")
+    ):  # a run, or what runs share
         raise InputError(f"--resume: {run_dir} holds no run to resume")
 
 

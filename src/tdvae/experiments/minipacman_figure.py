@@ -121,7 +121,7 @@ def _ghosts(figure: Figure, grid: GridSpec, model: Model, fit_on: Recording, tes
 
 
 def _moments(wanted: Tensor, frames: int) -> list[int]:
-    """The first wanted frame of each of the first games that have one."""
+    """The last wanted frame of each of the first games that have one."""
     rows: list[int] = []
     for game, of_game in enumerate(wanted.view(-1, frames)):
         if bool(of_game.any()) and len(rows) < MAZES:

@@ -40,7 +40,7 @@ def draw(model: Model, test: MovingSequences, measures: Measures, seed: int, pat
 
 @torch.no_grad()
 def animate(model: Model, test: MovingSequences, seed: int, path: Path) -> None:
-    """Each row's frames as they were seen, then its rollout, side by side with the true digit for comparison."""
+    """Each row's frames as they were seen, then, marked, its rollout."""
     rolled = _examples(model, test, seed)
     seen = test.select(torch.arange(ROWS)).x[:, :SEEN].transpose(0, 1)
     film = [_tile(frames, mark=0.0) for frames in seen] + [_tile(frames, mark=1.0) for frames in rolled.frames]

@@ -1,7 +1,8 @@
-"""Stop-watches: times taken in turn, so that a busy machine disturbs all that is compared alike."""
+"""Stop-watches: times taken in turn, so that a busy machine disturbs all that is compared alike. And peak memory."""
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,11 @@ def seconds(work: Work) -> float:
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin
+
+
+def peak_megabytes() -> float:
+    """The largest memory this process has ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def spread_of(values: list[float]) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def build(config: ModelConfig) -> RecurrentModel:
         return _mean_field(config)
     if isinstance(config, NextStepConfig):
         encoder, belief, read, code = _looking_back(config)
-        return NextStep(config, encoder, belief, read, _decoder(config, code))
+        return NextStep(config, encoder, belief, read, _decoder(config, code + config.actions))
     raise InputError(f"config: expected the config of a model, got {type(config).__name__}")
 
 
@@ -145,7 +145,7 @@ def _single_steps(
 
 def _looking_back(config: RecurrentConfig) -> tuple[ObservationEncoder, BeliefNetwork, nn.Module, int]:
     """Encoder, belief network and readout, and the size of the code that is read."""
-    encoder = ObservationEncoder(config.event_shape, config.encoder, config.classes)
+    encoder = ObservationEncoder(config.event_shape, config.encoder, config.classes, config.likelihood == "bernoulli")
     belief = _belief_network(config, encoder.size + config.actions + config.rewards)
     if not config.readout:
         return encoder, belief, nn.Identity(), belief.size

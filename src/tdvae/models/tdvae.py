@@ -71,7 +71,7 @@ class TransitionLadder(Ladder):
         self.heads = DenseHeads(context, sizes, make_map, log_sigma, gain=CHANGE_GAIN if drift else 1.0)
 
     def context(self, z1: Latent, dt: Tensor, actions: Tensor | None = None) -> _Moved:
-        log_weights = None
+        log_weights, steps = None, dt  # there are as many actions as steps, whether or not p_T is told their number
         if self.weights is not None:
             # No weight vanishes: a length that does not occur yet, in a curriculum, is still learned when it does.
             weights = (1 - KEPT_OPEN) * torch.softmax(self.weights, dim=-1) + KEPT_OPEN / self.lengths
@@ -86,7 +86,7 @@ class TransitionLadder(Ladder):
             around = self.drift(z1, dt)
             features.append(around.flat)
         if self.summary is not None:
-            features.append(self.summary(actions, dt))
+            features.append(self.summary(actions, steps))
         return _Moved(torch.cat(features, dim=-1), around, log_weights)
 
     def layer(self, index: int, context: _Moved, above: Sequence[Tensor]) -> LayerLaw:

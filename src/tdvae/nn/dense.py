@@ -112,9 +112,11 @@ class ObservationEncoder(nn.Module):
     shift: Tensor
     scale: Tensor
 
-    def __init__(self, event_shape: Sequence[int], hidden: Sequence[int] = (), classes: int | None = None) -> None:
+    def __init__(
+        self, event_shape: Sequence[int], hidden: Sequence[int] = (), classes: int | None = None, bits: bool = False
+    ) -> None:
         super().__init__()
-        self.event_ndim, self.classes = len(event_shape), classes
+        self.event_ndim, self.classes, self.bits = len(event_shape), classes, bits
         self.register_buffer("shift", torch.zeros(*event_shape))
         self.register_buffer("scale", torch.ones(*event_shape))
         inputs = math.prod(event_shape) * (classes or 1)
@@ -123,8 +125,14 @@ class ObservationEncoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.classes is not None:
-            if int(x.max()) >= self.classes:
-                raise InputError(f"x: class {int(x.max())} came, but the model was built for {self.classes} classes")
+            if x.is_floating_point():
+                raise InputError(f"x: expected whole numbers, the classes 0 to {self.classes - 1}, got {x.dtype}")
+            if not 0 <= int(x.min()) <= int(x.max()) < self.classes:
+                wrong = int(x.min()) if int(x.min()) < 0 else int(x.max())
+                raise InputError(f"x: class {wrong} came, but the model was built for {self.classes} classes")
             x = F.one_hot(x.long(), self.classes).to(self.scale.dtype)
             return self.layers(x.flatten(-self.event_ndim - 1))
+        if self.bits and not 0 <= float(x.min()) <= float(x.max()) <= 1:
+            low, high = float(x.min()), float(x.max())
+            raise InputError(f"x: expected bits or values in [0, 1], got {low:g} to {high:g}; divide bytes by 255")
         return self.layers(((x.to(self.scale.dtype) - self.shift) / self.scale).flatten(-self.event_ndim))

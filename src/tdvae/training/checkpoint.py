@@ -53,6 +53,8 @@ def to_json(value: object) -> bytes:
 
 def save(path: Path, tensors: dict[str, Tensors], state: dict[str, Any]) -> None:
     """Write a checkpoint folder at ``path``; one that is there already goes only when the new one is complete."""
+    if path.exists() and not (path / MANIFEST).exists():
+        raise CheckpointError(f"checkpoint {path}: something else is there already; nothing was written")
     beside = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)

@@ -19,7 +19,7 @@ FEW, MANY = 8, 600  # sides of a matrix: thinner ones have few directions to ort
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Settings of one training. Only ``steps``, the ``*_every`` intervals and ``tensorboard`` may change on resume."""
+    """Settings of one training. Only what is in ``RESUMABLE`` may change on resume."""
 
     steps: int = 20_000
     batch: int = 32  # sequences per step, over all processes
@@ -58,7 +58,7 @@ class TrainConfig:
             )
 
 
-RESUMABLE = ("steps", "validate_every", "checkpoint_every", "log_every", "tensorboard")
+RESUMABLE = ("steps", "warmup", "validate_every", "checkpoint_every", "log_every", "tensorboard")
 
 
 def rate_factor(config: TrainConfig, step: int) -> float:
@@ -72,6 +72,8 @@ def rate_factor(config: TrainConfig, step: int) -> float:
 def make_optimizers(config: TrainConfig, module: nn.Module) -> list[torch.optim.Optimizer]:
     """Adam alone, or beside a Muon: for the square matrices inside the maps, all of a fitting size, or kernels."""
     parameters = [p for p in module.parameters() if p.requires_grad]
+    if config.optimizer != "adam" and getattr(module, "stacked", False):
+        raise InputError(f"optimizer: a stack's matrices belong to many runs, expected adam, got {config.optimizer}")
     inner: list[nn.Parameter] = []
     if config.optimizer == "muon":
         inner = [p for p in parameters if p.ndim == 2 and p.shape[0] == p.shape[1]]
@@ -88,5 +90,8 @@ def make_optimizers(config: TrainConfig, module: nn.Module) -> list[torch.optim.
 
 
 def derive_seed(*parts: int) -> int:
-    """An independent seed for each purpose, step and rank: the whole random state of a run is (seed, step)."""
+    """An independent seed for each purpose, step and rank: the whole random state of a run is (seed, step).
+
+    Zeros at the end do not count, (3, 1) and (3, 1, 0) are one seed: what must differ needs another purpose.
+    """
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))

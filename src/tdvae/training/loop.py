@@ -42,7 +42,7 @@ class FitResult:
     steps: int
     best_step: int  # the last one, without validation
     best_validation: float | None  # nats per pair on the validation sequences
-    seconds: float  # of training, before and after interruptions; what an interruption lost is not counted
+    seconds: float | None  # of training, without what an interruption lost; unknown if an old checkpoint did not say
 
 
 class _Wire(nn.Module):
@@ -100,7 +100,8 @@ class _Training:
         self.fabric = _fabric(config)
         self.home = next(learner.parameters()).device
         self.step, self.best, self.best_step = 0, math.inf, 0
-        self.seconds_before, self.began = 0.0, time.monotonic()
+        self.seconds_before: float | None = 0.0
+        self.began = time.monotonic()
         description = self._description(info)
         self._open(resume, description)
         optimizers = make_optimizers(config, learner)
@@ -130,8 +131,9 @@ class _Training:
         self.learner.load_state_dict(best.tensors["weights"])
         return FitResult(self.run_dir, self.step, self.best_step, self.best, self._seconds())
 
-    def _seconds(self) -> float:
-        return round(self.seconds_before + time.monotonic() - self.began, 1)
+    def _seconds(self) -> float | None:
+        before = self.seconds_before
+        return None if before is None else round(before + time.monotonic() - self.began, 1)
 
     def _train_step(self) -> dict[str, Tensor]:
         batch, pairs = self._draw(self.step)
@@ -234,7 +236,15 @@ class _Training:
         return self.run_dir / "checkpoints"
 
     def _description(self, info: dict[str, Any]) -> dict[str, Any]:
-        return {"model": self.learner.describe(), "train": asdict(self.config), "jumps": repr(self.jumps), "info": info}
+        lengths = self.data.lengths
+        return {
+            "model": self.learner.describe(),
+            "objective": self.learner.describe_objective(),
+            "data": {"sequences": len(lengths), "steps": int(lengths.sum())},
+            "train": asdict(self.config),
+            "jumps": repr(self.jumps),
+            "info": info,
+        }
 
     def _open(self, resume: bool, description: dict[str, Any]) -> None:
         if self.fabric.is_global_zero:
@@ -242,7 +252,7 @@ class _Training:
                 self._check_same(description)
             else:
                 check_unused(self.run_dir)
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            self.run_dir.mkdir(parents=True, exist_ok=True)
         self.fabric.barrier()
 
     def _check_same(self, description: dict[str, Any]) -> None:
@@ -256,7 +266,7 @@ class _Training:
         for entry in RESUMABLE:
             settings.pop(entry, None), now["train"].pop(entry, None)
         for part, ours in now.items():
-            theirs = before.get(part)
+            theirs = before.get(part, ours)  # runs of older versions do not tell all
             if theirs != ours:
                 both = isinstance(theirs, dict) and isinstance(ours, dict)
                 names = sorted(k for k in {*theirs, *ours} if theirs.get(k) != ours.get(k)) if both else []
@@ -300,7 +310,7 @@ class _Training:
         for number, optimizer in enumerate(self.optimizers):
             checkpoint.restore_optimizer(optimizer, saved.tensors[f"optimizer_{number}"])
         self.step = saved.state["step"]
-        self.seconds_before = saved.state["seconds"]
+        self.seconds_before = saved.state.get("seconds")
         if checkpoint.numbered(self.checkpoints, "best"):
             # The best on disk may be newer than the last whole step, and is no worse for it.
             best, _ = checkpoint.newest(self.checkpoints, "best")
