@@ -30,6 +30,16 @@ ROWS = {
 }
 
 
+def _time(content: dict[str, Any]) -> str:
+    """How long training took, as far as it is known: older runs that were interrupted did not count."""
+    trainings = content["train_seconds"].values()
+    known = [seconds for seconds in trainings if seconds is not None]
+    which = "in all"
+    if len(known) < len(trainings):
+        which = f"for the {len(known)} of {len(trainings)} trainings whose time is known"
+    return f"{sum(known) / 60:.0f} minutes of training {which}, at most {max(known) / 60:.0f} for one, on one core each"
+
+
 def table(name: str) -> str:
     """An experiment's measures as Markdown, and how they were made."""
     content: dict[str, Any] = json.loads((ROOT / "results" / f"{name}.json").read_text())
@@ -60,12 +70,11 @@ def _by_jump(content: dict[str, Any]) -> str:
     for key, label in ROWS.items():
         cells = [_cell(measures[key].get(c)) for c in columns]
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
-    minutes = max(seconds or 0 for seconds in content["train_seconds"].values()) / 60
     seeds = ", ".join(map(str, content["seeds"]))
     lines.append("")
     lines.append(
-        f"`{content['command']}`, seeds {seeds}: mean ± standard deviation; at most {minutes:.0f} minutes of training "
-        f"per seed on one core. The paper shows this experiment in a figure and gives no number."
+        f"`{content['command']}`, seeds {seeds}: mean ± standard deviation; {_time(content)}. "
+        f"The paper shows this experiment in a figure and gives no number."
     )
     return "\n".join(lines)
 
@@ -85,10 +94,9 @@ def _grid(content: dict[str, Any]) -> str:
         values = [_cell(measures[name][cell]) for name in columns]
         lines.append("| " + " | ".join([*map(str, _numbers(cell)), *values]) + " |")
     runs = next(iter(measures["accuracy_tdvae"].values()))["n"]
-    hours = content["wall_seconds"] / 3600
     made = (
         f"`{content['command']}`: mean ± standard deviation over {runs} runs, whose weights, data and noise differ; "
-        f"the whole grid took {hours:.1f} hours of wall time. The limit's ± is its standard error. The paper shows "
+        f"{_time(content)}. The limit's ± is its standard error. The paper shows "
         "this experiment in a figure and gives no number."
     )
     return "\n".join([*lines, "", made])
@@ -131,10 +139,9 @@ def _models(content: dict[str, Any]) -> str:
     for source in dict.fromkeys([*measures["ghost_probe"], *measures["food_probe"]]):
         values = [_cell(measures[name].get(source)) for name in ("ghost_probe", "food_probe")]
         lines.append("| " + " | ".join([_source(source), *values]) + " |")
-    minutes = sum(seconds or 0 for seconds in content["train_seconds"].values()) / 60
     made = (
         f"`{content['command']}`, seeds {', '.join(map(str, content['seeds']))}: nats per frame (the paper states no "
-        f"unit), mean ± standard deviation over seeds; {minutes:.0f} minutes of training in all, one core each."
+        f"unit), mean ± standard deviation over seeds; {_time(content)}."
     )
     return "\n".join([*lines, "", made])
 
@@ -225,10 +232,9 @@ def _futures(content: dict[str, Any]) -> str:
     for source, label in READ.items():
         read = measures["pose_probe"][source]
         lines.append(f"| {label} | {_cell(read['position'])} | {_cell(read['heading'])} |")
-    minutes = max(seconds or 0 for seconds in content["train_seconds"].values()) / 60
     made = (
-        f"`{content['command']}`, seed {', '.join(map(str, content['seeds']))}: at most {minutes:.0f} minutes of "
-        "training per model on one core. The paper shows pictures and gives no number."
+        f"`{content['command']}`, seed {', '.join(map(str, content['seeds']))}: {_time(content)}. "
+        "The paper shows pictures and gives no number."
     )
     return "\n".join([*lines, "", made])
 
@@ -236,12 +242,8 @@ def _futures(content: dict[str, Any]) -> str:
 def _how(content: dict[str, Any]) -> str:
     if content["experiment"] == "bench":
         return f"{content['note']}."
-    minutes = max(seconds or 0 for seconds in content["train_seconds"].values()) / 60
     seeds = ", ".join(map(str, content["seeds"]))
-    return (
-        f"seeds {seeds}: mean ± standard deviation; at most {minutes:.0f} minutes of training per run on one core. "
-        "The paper shows pictures and gives no number."
-    )
+    return f"seeds {seeds}: mean ± standard deviation; {_time(content)}. The paper shows pictures and gives no number."
 
 
 def _cell(entry: dict[str, Any] | None) -> str:

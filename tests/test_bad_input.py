@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +181,47 @@ def test_a_run_with_only_damaged_checkpoints_is_refused(
         message = refusal(command, copy)
         assert "checkpoint" in message
         assert str(copy) in message
+
+
+@pytest.mark.parametrize("experiment", ["minipacman", "first_person"])
+def test_a_run_that_is_measured_beside_others_says_by_what(experiment: str, refusal: Refusal, run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    copy = shutil.copytree(run, Path("copy"))
+    (copy / "config.json").write_text(json.dumps({**config, "info": {"experiment": experiment}}))
+    assert f"tdvae run {experiment.replace('_', '-')}" in refusal("eval", copy)
+
+
+def test_a_stack_says_how_it_is_opened(refusal: Refusal, run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    copy = shutil.copytree(run, Path("copy"))
+    (copy / "config.json").write_text(json.dumps({**config, "model": {"kind": "stack", "runs": 2}}))
+    assert "load_stack" in refusal("eval", copy)
+
+
+def test_each_number_is_refused_by_its_own_name(refusal: Refusal, run: Path) -> None:
+    assert refusal("rollout", run, "--seed", "-1") == "seed: expected at least 0, got -1"
+    assert refusal("bench", "oscillator", "--repeats", "0") == "--repeats: expected at least 1, got 0"
+    assert "leave it out" in refusal("run", "oscillator-ablations", "--preset", "smoke")
+
+
+def test_integers_that_are_hardly_classes_are_refused(refusal: Refusal) -> None:
+    np.savez("counts.npz", x=np.full((10, 12), 10**9))
+    assert "convert measurements to float" in refusal("fit", "counts.npz", *SMALL)
+
+
+def test_text_is_no_array_and_no_pickle(refusal: Refusal) -> None:
+    Path("mine.csv").write_text("1,2,3")
+    assert refusal("fit", "mine.csv", *SMALL) == "file: mine.csv is not a whole .npz or .npy of plain numbers"
+
+
+def test_a_test_sequence_must_have_a_future(refusal: Refusal) -> None:
+    messages = []
+    for short in range(10):  # in whichever part it is, it is refused
+        lengths = np.full(10, 12)
+        lengths[short] = 1
+        np.savez("mine.npz", x=numbers(10, 12), lengths=lengths)
+        messages.append(refusal("fit", "mine.npz", *SMALL, "--longest-jump", "3"))
+    assert sum("nothing to forecast" in message for message in messages) == 1
 
 
 @pytest.mark.parametrize("jumps", ["one", "1,two", "1.5", "1,,2", "", "1;2"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -52,3 +53,11 @@ def test_linked_files_exist(page: str) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text())
     missing = [link for link in links if not (ROOT / page).parent.joinpath(link).exists()]
     assert missing == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*.json")), ids=lambda path: path.stem)
+def test_a_published_command_can_be_repeated(path: Path) -> None:
+    """It resumes nothing, and names no folder of the machine it ran on."""
+    command = json.loads(path.read_text())["command"].split()
+    assert "--resume" not in command
+    assert not [part for part in command if part.startswith("/")]

@@ -278,7 +278,7 @@ def test_the_order_of_actions_counts() -> None:
 
 
 def test_a_transition_that_is_not_told_how_long_a_jump_is_sees_all_its_actions() -> None:
-    model = build(replace(CONFIGS["acting"], dt="none"))
+    model = build(TDVAEConfig(event_shape=(2,), actions=3, dt="none"))
     z = model.sample_state(model.initial(1), 1)
     actions = torch.randn(1, 1, 4, 3, requires_grad=True)
     model.p_T.given(z, z, torch.full((1, 1), 4), actions).log_prob(z).sum().backward()

@@ -30,7 +30,7 @@ class Run:
     experiment: tyro.conf.Positional[
         Literal["oscillator", "oscillator-ablations", "switching", "moving-mnist", "minipacman", "first-person"]
     ]
-    """Which experiment. oscillator-ablations trains its recipe again and again, with one thing changed."""
+    """Which experiment. oscillator-ablations trains the demo's recipe again and again, with one thing changed."""
     preset: Literal["smoke", "demo", "cpu", "paper"] = "cpu"
     """smoke: seconds. demo: minutes. cpu: what our published results use. paper: the paper's own form and sizes."""
     seed: int | None = None
@@ -47,7 +47,9 @@ class Run:
 
         if self.resume and self.run_dir is None:
             raise InputError("--resume: say which run, with --run-dir")
-        ablations = self.experiment == "oscillator-ablations"  # have one length, the demo's
+        ablations = self.experiment == "oscillator-ablations"
+        if ablations and self.preset != "cpu":
+            raise InputError("--preset: oscillator-ablations have one length, the demo's; leave it out")
         folder = self.run_dir or _unused_folder(self.experiment if ablations else f"{self.experiment}-{self.preset}")
         if ablations:
             run.run_ablations(self.seed, folder, self.out, self.resume)
@@ -60,7 +62,8 @@ class Fit:
     """Fit a TD-VAE to your own sequences and judge its forecasts on held-out ones."""
 
     file: tyro.conf.Positional[Path]
-    """A .npz with x (N, T, …) and optionally lengths (N,), actions (N, T, A), rewards (N, T); or a .npy with x."""
+    """A .npz with x (N, T, …) and optionally lengths (N,), actions (N, T, A), rewards (N, T); or a .npy with x.
+    Floats are measurements, bools are bits, integers are classes."""
     longest_jump: int = 10
     """Train on jumps of 1 up to this many steps."""
     steps: int = 10_000
@@ -127,7 +130,7 @@ class Eval:
     """Measure a trained model on held-out sequences. With --json, standard output holds the JSON and nothing else."""
 
     run: tyro.conf.Positional[str]
-    """A run folder, or the name of a model that ships with the package: oscillator, moving_mnist."""
+    """The folder of a run of oscillator, moving-mnist or fit; or a model that ships: oscillator, moving_mnist."""
     seed: int = 0
     """Seed of the fresh held-out sequences and of the Monte Carlo samples."""
     json: bool = False
@@ -182,9 +185,9 @@ class Bench:
     def main(self) -> None:
         from tdvae.experiments.bench import bench
 
-        if self.repeats < 1 or self.minutes < 0:
-            given = f"{self.repeats} and {self.minutes}"
-            raise InputError(f"repeats and minutes: expected at least 1 and at least 0, got {given}")
+        for name, value, least in (("repeats", self.repeats, 1), ("minutes", self.minutes, 0)):
+            if value < least:
+                raise InputError(f"--{name}: expected at least {least}, got {value}")
         bench(self.what, self.repeats, self.minutes, self.out)
 
 
@@ -276,7 +279,7 @@ def main() -> None:
         print(f"tdvae: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        recording = isinstance(command, Record | Convert)
-        rest = "nothing was written" if recording else "a run goes on from its last checkpoint with --resume"
+        trains = isinstance(command, Run | Fit)
+        rest = "the run goes on from its last checkpoint with --resume" if trains else "nothing was written"
         print(f"tdvae: interrupted; {rest}", file=sys.stderr)
         sys.exit(130)

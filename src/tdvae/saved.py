@@ -44,6 +44,8 @@ def load_saved(run_or_name: str | Path) -> SavedModel:
     path = Path(run_or_name)
     if path.exists():
         config = _read_config(path)
+        if config["model"].get("kind") == "stack":
+            raise InputError(f"run: {path} is a stack of many runs; tdvae.experiments.switching.load_stack opens it")
         saved = checkpoint.best_or_newest(path / "checkpoints")
         # A learner's weights carry the name of the part they belong to.
         weights = {name.removeprefix("model."): value for name, value in saved.tensors["weights"].items()}

@@ -60,8 +60,10 @@ def from_npz(path: str | Path) -> Sequences:
             arrays = {"x": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
     except FileNotFoundError as error:
         raise InputError(f"file: {path} does not exist") from error
-    except (ValueError, OSError, BadZipFile, EOFError, zlib.error) as error:
-        raise InputError(f"file: {path} is not a readable .npz or .npy of plain arrays ({error})") from error
+    except OSError as error:
+        raise InputError(f"file: {path} cannot be read ({error.strerror or error})") from error
+    except (ValueError, BadZipFile, EOFError, zlib.error) as error:  # numpy takes any other file for a pickle
+        raise InputError(f"file: {path} is not a whole .npz or .npy of plain numbers") from error
     known = {"x", "lengths", "actions", "rewards"}
     if "x" not in arrays or set(arrays) - known:
         raise InputError(f"file: {path} must hold 'x' and at most {sorted(known - {'x'})}, got {sorted(arrays)}")

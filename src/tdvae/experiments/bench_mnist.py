@@ -128,7 +128,7 @@ def costs(repeats: int) -> Measures:
 
 CONTENDERS: dict[str, tuple[TDVAEConfig, TrainConfig, bool]] = {
     # What is changed is added up: each contender has all that the ones before it have.
-    # Only the batch is not kept: our model is shown with its own.
+    # Only the batch is not kept: our model's steps cost more, so they are smaller.
     "plain": (PLAIN_MODEL, PLAIN_TRAIN, True),
     "+ 8 pairs, batch 64": (PLAIN_MODEL, replace(PLAIN_TRAIN, batch=64, pairs=8), False),
     "+ our model": (moving_mnist.PRESETS["cpu"].model, replace(PLAIN_TRAIN, batch=32, pairs=8), False),

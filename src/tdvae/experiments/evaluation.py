@@ -15,12 +15,14 @@ from tdvae import saved
 from tdvae.data import mnist
 from tdvae.distributions import Categorical
 from tdvae.errors import InputError
-from tdvae.experiments import moving_mnist, oscillator, own_data
+from tdvae.experiments import first_person, minipacman, moving_mnist, oscillator, own_data
 from tdvae.experiments.report import Measures, results, show_flat, show_table
 from tdvae.rollout import belief_at, rollout
 from tdvae.training import checkpoint
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
+
+OTHERS = (minipacman.NAME, first_person.NAME)  # need more than one model to be measured
 
 
 def evaluate_saved(run_or_name: str, seed: int, as_json: bool) -> None:
@@ -62,7 +64,13 @@ def _judge_folder(found: saved.SavedModel) -> Path:
 
 
 def _own_info(found: saved.SavedModel) -> dict[str, Any]:
-    if found.info.get("experiment") != own_data.NAME:
+    experiment = str(found.info.get("experiment"))
+    if experiment in OTHERS:
+        command = f"tdvae run {experiment.replace('_', '-')}"
+        raise InputError(
+            f"run: {found.source} is one of {experiment}'s, which `{command}` measures; tdvae.load opens it"
+        )
+    if experiment != own_data.NAME:
         raise InputError(f"run: {found.source} does not say which data it was trained on; evaluate it from Python")
     return found.info
 
@@ -78,8 +86,9 @@ def _held_out(found: saved.SavedModel, seed: int) -> Sequences:
 @torch.no_grad()
 def rollout_saved(run_or_name: str, start: int, jumps: list[int], samples: int, seed: int, as_json: bool) -> None:
     """Print what a saved model predicts after each jump, beside what happened where that is known."""
-    if samples < 1 or seed < 0:
-        raise InputError(f"samples: expected at least 1, got {samples}; seed: expected at least 0, got {seed}")
+    for name, value, least in (("samples", samples, 1), ("seed", seed, 0)):
+        if value < least:
+            raise InputError(f"{name}: expected at least {least}, got {value}")
     found = saved.load_saved(run_or_name)
     if found.info.get("experiment") == moving_mnist.NAME:
         raise InputError(

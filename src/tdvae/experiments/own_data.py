@@ -18,6 +18,7 @@ from tdvae.experiments.report import Measures
 from tdvae.jumps import Uniform, Widening
 from tdvae.likelihood import forecast
 from tdvae.models import Model, for_data
+from tdvae.models.build import check_classes
 from tdvae.models.config import RecurrentConfig
 from tdvae.objectives import Learner
 from tdvae.rollout import belief_at
@@ -69,9 +70,13 @@ def train(own: OwnData, config: TrainConfig, choices: dict[str, Any], run_dir: P
     shortest = min(int(part.lengths.min()) for part in (data, validation))
     if own.longest_jump > shortest:
         raise InputError(f"longest_jump: {own.longest_jump} steps do not fit the shortest sequence of {shortest}")
+    if int(test.lengths.min()) < 2:
+        raise InputError("lengths: a test sequence of a single step has nothing to forecast, expected at least 2")
     if not data.x.is_floating_point() and data.x.dtype != torch.bool:
         # A rare class may be in one part only; that it exists is all that is taken from the others.
-        choices = {**choices, "classes": max(int(part.x.max()) for part in (data, validation, test)) + 1}
+        classes = max(int(part.x.max()) for part in (data, validation, test)) + 1
+        check_classes(classes)
+        choices = {**choices, "classes": classes}
     jumps = Widening(Uniform(1, own.longest_jump), start=2, until=0.35)
     octaves = max(8, math.ceil(math.log2(own.longest_jump)) + 1)
     torch.manual_seed(derive_seed(config.seed))

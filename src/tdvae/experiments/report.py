@@ -15,6 +15,7 @@ from rich.table import Table
 
 from tdvae.training.checkpoint import to_json, write_file
 
+RESUME = "--resume"  # not part of a published command: whoever repeats it has nothing to resume
 Measures = dict[str, Any]  # name → number, or name → {δt or model: number}
 
 
@@ -38,12 +39,13 @@ def results(
     return {
         "experiment": experiment,
         "preset": preset,
-        "command": shlex.join(["tdvae", *sys.argv[1:]]),
+        "command": shlex.join(["tdvae", *[argument for argument in sys.argv[1:] if argument != RESUME]]),
         "seeds": seeds,
         "versions": {
             **{name: version(name) for name in ("tdvae", "torch", "numpy", "lightning-fabric")},
             "python": platform.python_version(),
         },
+        "resumed": RESUME in sys.argv,  # then the wall time is that of the last part; train_seconds tell the whole
         "wall_seconds": round(wall_seconds, 1),
         "measures": summarise(by_seed),
         "paper": paper,

@@ -191,11 +191,8 @@ def for_data(data: Sequences, **choices: Any) -> TDVAE:
         settings["likelihood"] = "bernoulli"
     elif not data.x.is_floating_point():
         settings |= {"likelihood": "categorical", "classes": choices.get("classes", int(data.x.max()) + 1)}
-        if "classes" not in choices and settings["classes"] > MOST_CLASSES:
-            raise InputError(
-                f"x: integers are classes, and there would be {settings['classes']}; convert measurements to float, "
-                "or say classes=… if you mean it"
-            )
+        if "classes" not in choices:
+            check_classes(settings["classes"])
     if math.prod(event_shape) * settings.get("classes", 1) + settings["actions"] <= FEW_NUMBERS:
         settings["belief_network"] = "linear_recurrence"
     known = {field.name for field in fields(TDVAEConfig)}
@@ -205,6 +202,15 @@ def for_data(data: Sequences, **choices: Any) -> TDVAE:
     if isinstance(model.p_D, GaussianDecoder):
         _standardise(model, data)
     return model
+
+
+def check_classes(count: int) -> None:
+    """Refuse integers that are hardly classes."""
+    if count > MOST_CLASSES:
+        raise InputError(
+            f"x: integers are classes, and there would be {count}; convert measurements to float, or say classes=… in "
+            "Python if you mean it"
+        )
 
 
 def _standardise(model: TDVAE, data: Sequences) -> None:

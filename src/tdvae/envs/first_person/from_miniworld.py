@@ -34,6 +34,8 @@ class MiniworldWorld(GymnasiumWorld):
                 env = gymnasium.make(env_id, obs_width=size, obs_height=size, disable_env_checker=True)
         except InputError:
             raise
+        except gymnasium.error.Error as error:
+            raise InputError(f"env: {env_id} cannot be opened ({one_line(error)})") from error
         except Exception as error:  # pyglet has as many kinds of them as there are ways to have no screen
             raise InputError(
                 f"env: {env_id} cannot be opened ({type(error).__name__}: {one_line(error)}); {_HOW}"
