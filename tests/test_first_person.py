@@ -559,7 +559,7 @@ vizdoom_installed = pytest.mark.skipif(find_spec("vizdoom") is None, reason="viz
 
 
 @vizdoom_installed
-@pytest.mark.parametrize("scenario", ["VizdoomMyWayHome-v1", "VizdoomHealthGathering-v1"])
+@pytest.mark.parametrize("scenario", ["VizdoomMyWayHome-v1", "VizdoomHealthGatheringSupreme-v1"])
 def test_a_game_of_doom_is_recorded(scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()

@@ -24,6 +24,7 @@ from tdvae.types import Sequences
 
 STATES, FUTURES = 3, 5  # of Fig. 5
 BELIEFS, ROLLOUTS = 2, 4  # moments that are drawn
+CANDIDATES = 8  # for each of them
 SEEN_SHOWN = 3  # frames before the present
 LATER = 20  # δt of the futures drawn, or the longest below
 JUMP = 5  # δt of the rollouts drawn
@@ -32,17 +33,17 @@ COLOURS = {"tdvae": "#d1495b", "step_by_step": "#edae49", "last_frame": "#66a182
 
 
 def draw(model: Model, test: FrameWindows, t1: int, measures: Measures, seed: int, path: Path) -> None:
-    """Fig. 5, and the numbers; Fig. 6 beside it, as ``…_rollouts``. Moments are evenly spaced, not chosen."""
+    """Fig. 5, and the numbers; Fig. 6 beside it, as ``…_rollouts``."""
     later = max(dt for dt in map(int, measures["future_spread_ratio"]) if dt <= LATER)
     figure = plt.figure(figsize=(14, 12.4), layout="constrained")
     rows = figure.add_gridspec(2, 1, height_ratios=[2.2, 1])
     torch.manual_seed(derive_seed(seed, 5))
-    _beliefs(figure.add_subplot(rows[0]), model, _chosen(test, BELIEFS), t1, later)
+    _beliefs(figure.add_subplot(rows[0]), model, _chosen(test, BELIEFS, t1), t1, later)
     _numbers(figure, rows[1].subgridspec(1, 3), measures)
     _save(figure, path)
     figure = plt.figure(figsize=(12, 13.2), layout="constrained")
     torch.manual_seed(derive_seed(seed, 6))
-    _rollouts(figure.add_subplot(), model, _chosen(test, ROLLOUTS), t1)
+    _rollouts(figure.add_subplot(), model, _chosen(test, ROLLOUTS, t1), t1)
     _save(figure, path.with_stem(f"{path.stem}_rollouts"))
 
 
@@ -55,7 +56,7 @@ def _save(figure: Figure, path: Path) -> None:
 def animate(model: Model, test: FrameWindows, t1: int, seed: int, path: Path) -> None:
     """Above what was there, below what the model saw and then, under a red line, imagined in jumps."""
     torch.manual_seed(derive_seed(seed, 7))
-    part = _chosen(test, ROLLOUTS)
+    part = _chosen(test, ROLLOUTS, t1)
     jumps, film = _room(part, t1), []
     for t in range(JUMP - 1 + t1 % JUMP, t1, JUMP):
         film.append(_film(part.x[:, t], part.x[:, t], imagined=False))
@@ -67,9 +68,17 @@ def animate(model: Model, test: FrameWindows, t1: int, seed: int, path: Path) ->
     pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=GIF_MILLISECONDS, loop=0, optimize=True)
 
 
-def _chosen(test: FrameWindows, count: int) -> Sequences:
-    index = torch.linspace(0, len(test) - 1, count + 2).long()[1:-1]
-    return replace(test, starts=test.starts[index]).select(slice(None))
+def _chosen(test: FrameWindows, count: int, t1: int) -> Sequences:
+    """Moments evenly spaced over the episodes, of which each ``CANDIDATES`` give the one whose last frame shows most.
+
+    What differs most in brightness and colour shows most: a wall right before the eyes, which is what many moments
+    are, tells a reader nothing about a model.
+    """
+    index = torch.linspace(0, len(test) - 1, CANDIDATES * count + 2).long()[1:-1]
+    candidates = replace(test, starts=test.starts[index]).select(slice(None))
+    shows = F.adaptive_avg_pool2d(candidates.x[:, t1 - 1], 8).flatten(2).std(-1).sum(1)
+    best = shows.reshape(count, CANDIDATES).argmax(1) + CANDIDATES * torch.arange(count)
+    return candidates.select(best)
 
 
 def _room(part: Sequences, t1: int) -> int:

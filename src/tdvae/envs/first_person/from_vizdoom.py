@@ -1,8 +1,9 @@
 """ViZDoom: Doom's engine as a world, installable, without a screen, and the same under the same seed.
 
-The engine draws 160 × 120 pixels without weapon, status bar and crosshair: what is seen then is the world and nothing
-else. An action is held for 4 of Doom's tics (of which there are 35 a second), about 14° of a turn or 20 units of a
-walk. The game shows no frame after its last step, but a reward comes with it (`unseen_reward` of the recording).
+The engine draws without weapon, status bar and crosshair: what is seen then is the world and nothing else. It draws
+320 × 240 pixels, each from one point of a texture; averaged down, far walls and floors do not flicker. An action is
+held for 4 of Doom's tics (of which there are 35 a second), about 14° of a turn or 20 units of a walk. The game shows
+no frame after its last step, but a reward comes with it (`unseen_reward` of the recording).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tdvae.errors import InputError
 
 REPEAT = 4
 _LOOKS: dict[str, Any] = {
-    "screen_resolution": "RES_160X120",
+    "screen_resolution": "RES_320X240",
     "render_weapon": False,
     "render_hud": False,
     "render_crosshair": False,
