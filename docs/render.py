@@ -228,10 +228,11 @@ def _futures(content: dict[str, Any]) -> str:
         f"| {label} | " + " | ".join(_cell(by_jump[dt]) for dt in jumps) + " |" for label, by_jump in rows.items()
     ]
     lines += ["", f"Spread of the present across z / of real frames: {_cell(measures['present_spread_ratio'])}."]
-    lines += ["", "| R², read linearly from | position | heading |", "|---|---|---|"]
+    asked = measures["pose_probe"]["pixels"]
+    lines += ["", "| R², read linearly from | " + " | ".join(asked) + " |", "|---" * (len(asked) + 1) + "|"]
     for source, label in READ.items():
         read = measures["pose_probe"][source]
-        lines.append(f"| {label} | {_cell(read['position'])} | {_cell(read['heading'])} |")
+        lines.append(f"| {label} | " + " | ".join(_cell(read[what]) for what in asked) + " |")
     made = (
         f"`{content['command']}`, seed {', '.join(map(str, content['seeds']))}: {_time(content)}. "
         "The paper shows pictures and gives no number."

@@ -133,6 +133,19 @@ def test_a_linear_reader_finds_what_is_linear() -> None:
 # Densities
 
 
+def test_motion_is_told_from_where_the_agent_looks() -> None:
+    """It walked 3 to the north and now looks west: it has come from its left, so it moved to its right."""
+    steps = measuring.RECENT
+    pose = torch.zeros(1, steps + 3, 3)
+    pose[0, -1] = torch.tensor([0.0, 5.0, math.pi])
+    pose[0, -1 - steps] = torch.tensor([0.0, 2.0, math.pi / 2])
+    told = measuring.pose_truth(pose)
+    torch.testing.assert_close(told["position"], torch.tensor([[0.0, 5.0]]))
+    torch.testing.assert_close(told["heading"], torch.tensor([[-1.0, 0.0]]), atol=1e-6, rtol=0)
+    torch.testing.assert_close(told["moved"], torch.tensor([[0.0, -3.0]]), atol=1e-6, rtol=0)
+    torch.testing.assert_close(told["turned"], torch.tensor([[0.0, 1.0]]), atol=1e-6, rtol=0)
+
+
 def test_one_step_is_the_same_by_jump_and_by_steps() -> None:
     """For δt = 1 both models have the same density, so their estimates agree as far as samples go."""
     torch.manual_seed(0)

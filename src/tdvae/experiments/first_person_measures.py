@@ -28,6 +28,7 @@ AT_ONCE = 16  # moments that are worked on together
 LEVELS = DiscretisedLogistic.LEVELS
 COARSE = 16  # motion is measured on frames averaged down to so many pixels a side: what moves, not its texture
 JUMPS = 4  # of a rollout, where the window has room for so many
+RECENT = 8  # steps back, of the motion that is read from a belief
 RIDGES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 REPEATS = 5  # of what is timed
 
@@ -254,7 +255,7 @@ class Poses:
     """What can be read from, and what is to be read, at the end of each window."""
 
     codes: dict[str, Tensor]  # (N, ·) by what is read
-    truth: Tensor  # (N, 4) x, y, cos and sin of the heading
+    truth: dict[str, Tensor]  # (N, 2) each, see `pose_truth`
 
 
 @torch.no_grad()
@@ -262,23 +263,43 @@ def poses(model: TDVAE, windows: FrameWindows) -> Poses:
     codes: dict[str, list[Tensor]] = {"belief": [], "frame": [], "pixels": []}
     truth = []
     for index in torch.arange(len(windows)).split(AT_ONCE):
-        part, pose = windows.select(index), windows.pose(index)[:, -1]
+        part = windows.select(index)
         codes["belief"].append(model.filter(part).at(part.lengths[:, None])[:, 0])
         codes["frame"].append(model.encoder(part.x[:, -1]))
         codes["pixels"].append(F.adaptive_avg_pool2d(part.x[:, -1], COARSE).flatten(1))
-        truth.append(torch.cat([pose[:, :2], pose[:, 2:].cos(), pose[:, 2:].sin()], dim=1))
-    return Poses({name: torch.cat(each) for name, each in codes.items()}, torch.cat(truth))
+        truth.append(windows.pose(index))
+    return Poses({name: torch.cat(each) for name, each in codes.items()}, pose_truth(torch.cat(truth)))
+
+
+def pose_truth(pose: Tensor) -> dict[str, Tensor]:
+    """What is asked at the end of poses (N, T, 3): where in the world; and since ``RECENT`` steps, which needs no map.
+
+    How far it came is told along and across its heading, a turn as cosine and sine.
+    """
+    now, before = pose[:, -1], pose[:, -1 - RECENT]
+    (x, y), heading = (now - before)[:, :2].T, now[:, 2]
+    ahead, aside = x * heading.cos() + y * heading.sin(), y * heading.cos() - x * heading.sin()
+    return {
+        "position": now[:, :2],
+        "heading": _direction(heading),
+        "moved": torch.stack([ahead, aside], dim=1),
+        "turned": _direction(heading - before[:, 2]),
+    }
+
+
+def _direction(angle: Tensor) -> Tensor:
+    return torch.stack([angle.cos(), angle.sin()], dim=1)
 
 
 def pose_read(fit_on: Poses, choose_on: Poses, test: Poses) -> dict[str, dict[str, float]]:
-    """R² of position and heading by ridge regression; its strength is chosen on windows of other episodes."""
+    """R² of each part of the pose by ridge regression; its strength is chosen on windows of other episodes."""
     found: dict[str, dict[str, float]] = {name: {} for name in fit_on.codes}
     for name, codes in fit_on.codes.items():
-        for what, part in (("position", slice(0, 2)), ("heading", slice(2, 4))):
-            readers = [linear_fit(codes, fit_on.truth[:, part], ridge) for ridge in RIDGES]
-            scores = [explained(read(choose_on.codes[name]), choose_on.truth[:, part]) for read in readers]
+        for what, truth in fit_on.truth.items():
+            readers = [linear_fit(codes, truth, ridge) for ridge in RIDGES]
+            scores = [explained(read(choose_on.codes[name]), choose_on.truth[what]) for read in readers]
             best = readers[scores.index(max(scores))]
-            found[name][what] = explained(best(test.codes[name]), test.truth[:, part])
+            found[name][what] = explained(best(test.codes[name]), test.truth[what])
     return found
 
 
