@@ -184,7 +184,9 @@ def _numbers(figure: Figure, grid: object, measures: Measures) -> None:
     moved.set(xlabel="δt", ylabel="distance / mean change of the data", title="change per jump", ylim=(0, None))
     for axes in (bits, spread, moved):
         axes.set_xticks([int(dt) for dt in measures["future_spread_ratio"]])
-        axes.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+        axes.legend(
+            frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, columnspacing=1
+        )
 
 
 def _curve(axes: Axes, by_jump: Measures, label: str, colour: str, scale: float = 1.0) -> None:
