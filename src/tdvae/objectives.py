@@ -150,9 +150,10 @@ class Learner(nn.Module):
 
     def describe_objective(self) -> str:
         """Its name, and what it is told beside model, sequences and pairs."""
-        told = getattr(self.objective, "keywords", {})
         function = getattr(self.objective, "func", self.objective)
-        return f"{getattr(function, '__name__', repr(function))}({', '.join(f'{k}={v!r}' for k, v in told.items())})"
+        name = getattr(function, "__name__", type(function).__name__)  # no address: the next process has another one
+        told = [f"{k}={v!r}" for k, v in getattr(self.objective, "keywords", {}).items()]
+        return f"{name}({', '.join(told)})"
 
     def clip_gradients(self, norm: float) -> Tensor:
         """Scale the gradient down to at most ``norm``; returns the norm it had."""
