@@ -30,7 +30,7 @@ from tdvae.errors import InputError
 from tdvae.exact import SwitchingOracle
 from tdvae.experiments.probes import PROBES, probe
 from tdvae.experiments.report import Measures
-from tdvae.jumps import Bridging, Consecutive, Jumps, Mixture, Uniform, Widening
+from tdvae.jumps import Around, Bridging, Consecutive, Jumps, Mixture, Uniform, Widening
 from tdvae.models import Model, NextStepConfig, TDVAEConfig, build
 from tdvae.models.config import RecurrentConfig
 from tdvae.objectives import Learner, Objective, next_step_loss, tdvae_loss
@@ -56,7 +56,7 @@ class Preset:
     train: TrainConfig  # its batch is for each run
     stages: tuple[tuple[int, int], ...]  # (interval, steps): the curriculum
     mixed: float = 0.5  # share of the steps with an interval drawn from all up to the stage's
-    sizes: tuple[int, ...] = (10, 25, 50)
+    sizes: tuple[int, ...] = (10, 40, 96)
     intervals: tuple[int, ...] = (20, 50, 100)
     runs: int = 20
     probe: str = "mlp"  # the headline; the others are reported beside it
@@ -81,9 +81,10 @@ class Preset:
 
 # What we found to learn, and why, is in docs/switching.md.
 _TRAIN = TrainConfig(
-    batch=16,
-    pairs=12,
-    learning_rate=0.01,
+    batch=20,
+    pairs=32,
+    learning_rate=5e-3,
+    adam_beta2=0.99,
     schedule="cosine",
     warmup=50,
     clip=10.0,
@@ -105,7 +106,10 @@ PRESETS = {
         bayes_sequences=50,
         bayes_grid=8,
     ),
-    "cpu": Preset(_TRAIN, stages=((5, 600), (10, 250), (20, 350), (40, 350), (70, 400), (100, 550))),
+    "cpu": Preset(
+        _TRAIN,
+        stages=((5, 1200), (8, 400), (12, 500), (18, 500), (27, 500), (40, 600), (60, 600), (80, 500), (100, 700)),
+    ),
     # As far as the paper tells: no curriculum, long training.
     "paper": Preset(replace(_TRAIN, learning_rate=5e-4, schedule="constant"), stages=((100, 100_000),)),
 }
@@ -127,17 +131,19 @@ def longest(preset: Preset) -> SwitchingSettings:
 
 def config(method: str, size: int) -> RecurrentConfig:
     """Both methods' models, around one and the same LSTM."""
-    lstm: dict[str, Any] = {"belief_network": "chrono_lstm", "belief": size, "memory": (1.0, 100.0)}
+    lstm: dict[str, Any] = {"belief_network": "chrono_lstm", "belief": size, "memory": (1.0, 200.0)}
     if method == "tdvae":
         return TDVAEConfig(
             likelihood="first_components",
             sigma=0.1,
-            latent=3,
+            layers=1,
+            latent=5,
             maps="residual",
             hidden=32,
             blocks=1,
-            drift="turn",
+            drift="stay",
             smoothing="product",
+            smoothing_sees_b2=False,
             log_sigma=-1.5,
             **lstm,
         )
@@ -145,9 +151,9 @@ def config(method: str, size: int) -> RecurrentConfig:
 
 
 def jumps() -> Jumps:
-    """TD-VAE's pairs: short ones everywhere, and bridges from all over the separating interval into the last one."""
+    """TD-VAE's pairs: short ones, many of them around the last switch, and a few bridges into the last interval."""
     short = Mixture((Consecutive(), Widening(Uniform(1, 6), start=1, until=0.25)), (0.8, 0.2))
-    return Bridging(0.15, OPENING, LAST - UNTOLD, short, since=0.2)
+    return Bridging(0.06, OPENING, LAST - UNTOLD, Around(0.4, LAST, 5, short), since=0.05)
 
 
 def curriculum(preset: Preset, seed: int) -> SwitchingCurriculum:

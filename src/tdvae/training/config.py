@@ -28,6 +28,7 @@ class TrainConfig:
     # Muon for square matrices, for all, or for the kernels of convolutions; Adam for the rest
     optimizer: Literal["adam", "muon", "muon_all", "muon_kernels"] = "adam"
     learning_rate: float = 5e-4
+    adam_beta2: float = 0.999  # lower: squared gradients are soon forgotten, for data that change as in a curriculum
     muon_learning_rate: float = 0.01
     schedule: Literal["constant", "cosine"] = "constant"  # cosine: decays to 0 at the last step
     warmup: int = 0  # steps of linear warm-up
@@ -50,6 +51,8 @@ class TrainConfig:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise InputError(f"{name}: expected a positive number, got {value}")
+        if not 0 < self.adam_beta2 < 1:
+            raise InputError(f"adam_beta2: expected between 0 and 1, got {self.adam_beta2}")
         if self.seed < 0 or self.warmup < 0:
             raise InputError(f"seed and warmup: expected at least 0, got {self.seed} and {self.warmup}")
         if self.batch % (self.devices * self.nodes):
@@ -83,7 +86,9 @@ def make_optimizers(config: TrainConfig, module: nn.Module) -> list[torch.optim.
         inner = [p for p in parameters if p.ndim == 4 and FEW < min(p.shape[0], p[0].numel()) <= WIDE]
     chosen = {id(p) for p in inner}
     rest = [p for p in parameters if id(p) not in chosen]
-    optimizers: list[torch.optim.Optimizer] = [torch.optim.Adam(rest, lr=config.learning_rate)]
+    optimizers: list[torch.optim.Optimizer] = [
+        torch.optim.Adam(rest, lr=config.learning_rate, betas=(0.9, config.adam_beta2))
+    ]
     if inner:
         optimizers.append(Muon(inner, lr=config.muon_learning_rate))
     return optimizers
