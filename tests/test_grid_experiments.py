@@ -17,7 +17,7 @@ from tdvae.data.switching import OPENING, SwitchingCurriculum, SwitchingSettings
 from tdvae.distributions import Bernoulli
 from tdvae.experiments import bench, bench_mnist, moving_mnist, switching
 from tdvae.experiments.moving_mnist import JUMPS
-from tdvae.jumps import Bridging, Uniform, Widening
+from tdvae.jumps import Around, Bridging, Uniform, Widening
 from tdvae.models import Model
 
 torch.set_num_threads(1)
@@ -129,6 +129,25 @@ def test_bridges_lead_from_the_middle_into_the_end() -> None:
         Bridging(1.5, 0, 1, Uniform(1, 2))
     with pytest.raises(InputError, match="the shortest has 30 steps"):
         law.sample(torch.tensor([30]), 1, torch.Generator())
+
+
+def test_jumps_around_the_last_switch() -> None:
+    law = Around(0.5, 20, 5, Uniform(1, 3))
+    lengths = torch.tensor([60, 1000])
+    for outer in (law, Bridging(0.0, OPENING, 17, law)):
+        pairs = outer.sample(lengths, 20_000, torch.Generator().manual_seed(0))
+        assert (int(pairs.dt.min()), int(pairs.dt.max())) == (1, 3)
+        assert bool((pairs.t1 >= 0).all())
+        assert bool((pairs.t2 <= lengths[:, None]).all())
+        near = (pairs.t1[1] - 980).abs() <= 5
+        assert abs(near.float().mean() - 0.5) < 0.03
+        assert set((pairs.t1[1][near] - 980).tolist()) == set(range(-5, 6))
+    with pytest.raises(InputError, match="put Around outside"):
+        Widening(law)
+    with pytest.raises(InputError, match="share: expected"):
+        Around(1.5, 20, 5, Uniform(1, 3))
+    with pytest.raises(InputError, match="ending: expected room"):
+        Around(0.5, 20, 18, Uniform(1, 3))
 
 
 @pytest.mark.parametrize(

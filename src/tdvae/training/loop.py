@@ -259,7 +259,8 @@ class _Training:
         """A run may only be resumed as what it is."""
         try:
             before = json.loads((self.run_dir / "config.json").read_text())
-            settings = before["train"]
+            # A setting that did not exist yet had what is now its default.
+            settings = before["train"] = {**asdict(TrainConfig()), **before["train"]}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"run_dir: {self.run_dir} holds no run to resume ({error!r})") from error
         now = json.loads(checkpoint.to_json(description))
