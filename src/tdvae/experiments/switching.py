@@ -56,7 +56,7 @@ class Preset:
     train: TrainConfig  # its batch is for each run
     stages: tuple[tuple[int, int], ...]  # (interval, steps): the curriculum
     mixed: float = 0.5  # share of the steps with an interval drawn from all up to the stage's
-    sizes: tuple[int, ...] = (10, 40, 96)
+    sizes: tuple[int, ...] = (10, 40, 128)
     intervals: tuple[int, ...] = (20, 50, 100)
     runs: int = 20
     probe: str = "mlp"  # the headline; the others are reported beside it
@@ -81,7 +81,7 @@ class Preset:
 
 # What we found to learn, and why, is in docs/switching.md.
 _TRAIN = TrainConfig(
-    batch=20,
+    batch=32,
     pairs=32,
     learning_rate=5e-3,
     adam_beta2=0.99,
