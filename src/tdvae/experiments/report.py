@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from tdvae.training.checkpoint import to_json, write_file
 
@@ -68,7 +68,7 @@ def show_table(title: str, measures: Measures, names: dict[str, str], columns: s
 
 def show_by_key(title: str, measures: Measures, names: dict[str, str]) -> None:
     """The same, turned: a row for each key and a column for each measure, where keys are many."""
-    table = Table("", *names.values(), title=title, title_justify="left")
+    table = Table(Column(no_wrap=True), *names.values(), title=title, title_justify="left")
     for key in dict.fromkeys(key for name in names for key in measures[name]):
         table.add_row(key, *[_cell(measures[name].get(key)) for name in names])
     Console().print(table)
