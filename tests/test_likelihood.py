@@ -9,10 +9,17 @@ import torch
 from torch import Tensor, nn
 
 import tdvae
-from tdvae import InputError, joint_log_weights, pair_log_weights, steps_log_weights, trajectory_log_weights
+from tdvae import (
+    InputError,
+    joint_log_weights,
+    pair_log_weights,
+    particle_log_prob,
+    steps_log_weights,
+    trajectory_log_weights,
+)
 from tdvae.distributions import DiagonalNormal
 from tdvae.exact import KalmanBank
-from tdvae.likelihood import log_mean_exp
+from tdvae.likelihood import _resampled, log_mean_exp
 from tdvae.models import Filtering, FilteringConfig, MeanFieldConfig, StateSpace, TDVAEConfig, build
 from tdvae.models.config import LatentConfig
 from tdvae.nn.dense import ObservationEncoder
@@ -135,9 +142,8 @@ def linear_filtering() -> Filtering:
     return Filtering(config, *parts).double()  # type: ignore[arg-type]
 
 
-def test_trajectory_weights_estimate_what_a_kalman_filter_computes() -> None:
-    model = linear_filtering()
-    data = Sequences(0.5 * torch.randn(4, 5, 1, dtype=torch.float64), torch.full((4,), 5))
+def kalman_log_prob(x: Tensor) -> Tensor:
+    """log p(x_t | x_<t) of `linear_filtering`, (N, T)."""
     bank = KalmanBank(
         A=A[None],
         Q=Q,
@@ -148,14 +154,49 @@ def test_trajectory_weights_estimate_what_a_kalman_filter_computes() -> None:
         log_prior=torch.zeros(1),
     )
     first = DiagonalNormal(torch.zeros(1, 1, dtype=A.dtype), 0.5 * (Q[:1, :1] + NOISE**2).log())
-    truth = first.log_prob(data.x[:, 0])
-    for t in range(1, 5):
-        truth = truth + bank.predict(bank.filter(data.x[:, :t]), 1).log_prob(data.x[:, t])[:, 0]
+    later = [bank.predict(bank.filter(x[:, :t]), 1).log_prob(x[:, t])[:, 0] for t in range(1, x.shape[1])]
+    return torch.stack([first.log_prob(x[:, 0]), *later], dim=1)
+
+
+def linear_data(steps: int) -> Sequences:
+    return Sequences(0.5 * torch.randn(4, steps, 1, dtype=torch.float64), torch.full((4,), steps))
+
+
+def test_trajectory_weights_estimate_what_a_kalman_filter_computes() -> None:
+    model, data = linear_filtering(), linear_data(5)
+    truth = kalman_log_prob(data.x)
     weights = trajectory_log_weights(model, data, samples=5_000)
-    missed = (log_mean_exp(weights) - truth).abs() / standard_error(weights)
+    missed = (log_mean_exp(weights) - truth.sum(1)).abs() / standard_error(weights)
     assert float(missed.max()) < 4
     alone = trajectory_log_weights(model, data.until(1), samples=3)  # one step: the encoder is the exact posterior
-    torch.testing.assert_close(alone, first.log_prob(data.x[:, 0]).expand(3, -1), rtol=0, atol=1e-9)
+    torch.testing.assert_close(alone, truth[:, 0].expand(3, -1), rtol=0, atol=1e-9)
+
+
+def test_particles_estimate_every_step_of_a_kalman_filter() -> None:
+    model, data = linear_filtering(), linear_data(5)
+    truth = kalman_log_prob(data.x)
+    runs = torch.stack([particle_log_prob(model, data, particles=2_000) for _ in range(20)])
+    error = runs.std(0) / len(runs) ** 0.5
+    assert float((runs.mean(0) - truth).abs().sub(4 * error).max()) < 0.01  # which leaves room for 1 / particles
+    one = particle_log_prob(model, data, particles=1)
+    torch.testing.assert_close(one[:, 0], truth[:, 0], rtol=0, atol=1e-9)  # the encoder is the exact posterior there
+
+
+def test_particles_hold_on_where_whole_paths_do_not() -> None:
+    """Over many steps the best of the paths has all the weight; particles go on from those that fit."""
+    model, data = linear_filtering(), linear_data(60)
+    truth = kalman_log_prob(data.x).sum(1)
+    short_of = truth - particle_log_prob(model, data, particles=500).sum(1)
+    by_paths = truth - log_mean_exp(trajectory_log_weights(model, data, samples=500))
+    assert float(short_of.abs().mean()) < 0.2 * float(by_paths.mean())
+
+
+def test_particles_go_on_as_often_as_their_shares_say() -> None:
+    shares = torch.tensor([0.5, 0.0, 0.3, 0.2])
+    log_weight = shares.log()[:, None].expand(-1, 5_000)
+    counts = torch.stack([(_resampled(log_weight) == particle).sum(0) for particle in range(4)]).float()
+    torch.testing.assert_close(counts.mean(1), 4 * shares, rtol=0, atol=0.03)
+    assert float((counts - 4 * shares[:, None]).abs().max()) < 1 + 1e-5  # up or down, never further
 
 
 SMALL = {"event_shape": (2,), "likelihood": "categorical", "classes": 3, "layers": 1, "latent": 1, "hidden": 6}
@@ -192,6 +233,9 @@ def test_estimates_agree_with_a_sum_over_all_states(config: LatentConfig) -> Non
         first = torch.logsumexp(alpha, 1)
         truth = torch.logsumexp(torch.logsumexp(alpha[:, :, None] + step, 1) + seen[1], 1)
         assert float(((log_mean_exp(weights) - truth).abs() / standard_error(weights)).max()) < 4
+        if isinstance(model, StateSpace):
+            by_step = particle_log_prob(model, data, particles=20_000)
+            torch.testing.assert_close(by_step, torch.stack([first, truth - first], dim=1), rtol=0, atol=0.05)
         if isinstance(model, tdvae.TDVAE):  # before any observation the conditional density is the joint one
             pairs = Pairs(torch.zeros(2, 1).long(), torch.ones(2, 1).long())
             weights = pair_log_weights(model, data, pairs, samples=6_000)[..., 0]
@@ -217,3 +261,7 @@ def test_sequences_of_several_lengths_have_no_joint_density() -> None:
         trajectory_log_weights(model, data, samples=2)
     with pytest.raises(InputError, match="samples"):
         trajectory_log_weights(model, data.until(3), samples=0)
+    with pytest.raises(InputError, match=r"sequences: .* lengths 3 to 4"):
+        particle_log_prob(model, data, particles=2)
+    with pytest.raises(InputError, match="particles: expected at least 1, got 0"):
+        particle_log_prob(model, data.until(3), particles=0)

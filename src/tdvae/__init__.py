@@ -8,6 +8,7 @@ from tdvae.likelihood import (
     importance_log_prob,
     joint_log_weights,
     pair_log_weights,
+    particle_log_prob,
     steps_log_weights,
     trajectory_log_weights,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "next_step_loss",
     "pair_log_weights",
     "pair_terms",
+    "particle_log_prob",
     "rollout",
     "state_space_loss",
     "steps_log_weights",

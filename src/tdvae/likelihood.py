@@ -12,7 +12,7 @@ from torch import Tensor
 from tdvae.distributions import Categorical, DiagonalNormal, Distribution
 from tdvae.errors import InputError
 from tdvae.models.base import Model
-from tdvae.models.ssm import StateSpace
+from tdvae.models.ssm import StateSpace, one_action, single_steps
 from tdvae.objectives import TDVAEParts, elbo_terms_given, terms_given
 from tdvae.types import Belief, Pairs, Sequences
 
@@ -138,10 +138,43 @@ def trajectory_log_weights(model: StateSpace, sequences: Sequences, samples: int
     return torch.stack(draws)
 
 
-def _at_least_one(samples: int) -> int:
-    if samples < 1:
-        raise InputError(f"samples: expected at least 1, got {samples}")
-    return samples
+@torch.no_grad()
+def particle_log_prob(model: StateSpace, sequences: Sequences, particles: int) -> Tensor:
+    """log p(x_t | x_<t) of a state-space model at every step, (N, T), by a particle filter: the encoder proposes.
+
+    Where `trajectory_log_weights` lets weights multiply over a whole sequence, and one path soon has nearly all of it,
+    here paths are drawn anew by their weights after every step. The product over t is an unbiased estimate of
+    p(x_1 … x_T), so the sum of the logs is too low in the mean, the less so the more particles there are.
+    """
+    _check_full(sequences)
+    count, batch = _at_least_one(particles, "particles"), len(sequences)
+    b = model.read(model.filter(sequences).codes[:, 1:])
+    z, columns, surprises = model.first(count, batch), torch.arange(batch, device=b.device), []
+    for t in range(sequences.horizon):
+        code = b[:, t].expand(count, -1, -1)
+        actions = None if sequences.actions is None else sequences.actions[:, t].expand(count, -1, -1)
+        after, q = model.q.sample(code, z, one_action(actions))
+        p_T = model.p_T.given(after, z, single_steps(z), one_action(actions))
+        log_weight = p_T.log_prob(after) - q.log_prob(after) + model.p_D(after).log_prob(sequences.x[:, t])
+        surprises.append(log_mean_exp(log_weight))
+        z = after[_resampled(log_weight), columns]
+    return torch.stack(surprises, dim=1)
+
+
+def _resampled(log_weight: Tensor) -> Tensor:
+    """For each column of (particles, N), which particles go on: each as often as its share says, up to rounding, which
+    one random shift decides (systematic resampling)."""
+    count, batch = log_weight.shape
+    edges = torch.softmax(log_weight, 0).T.cumsum(1).contiguous()
+    shift = torch.rand(batch, 1, device=edges.device, dtype=edges.dtype)
+    points = (torch.arange(count, device=edges.device) + shift) / count
+    return torch.searchsorted(edges, points).clamp(max=count - 1).T  # rounding may leave the last edge below 1
+
+
+def _at_least_one(count: int, name: str = "samples") -> int:
+    if count < 1:
+        raise InputError(f"{name}: expected at least 1, got {count}")
+    return count
 
 
 def _check_full(sequences: Sequences) -> None:
