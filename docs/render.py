@@ -41,9 +41,10 @@ def _time(content: dict[str, Any]) -> str:
 
 
 def table(name: str) -> str:
-    """An experiment's measures as Markdown, and how they were made."""
-    content: dict[str, Any] = json.loads((ROOT / "results" / f"{name}.json").read_text())
-    return RENDERERS[name](content)
+    """A table as Markdown, and how its numbers were made."""
+    source, render = TABLES[name]
+    content: dict[str, Any] = json.loads((ROOT / "results" / f"{source}.json").read_text())
+    return render(content)
 
 
 def _ablations(content: dict[str, Any]) -> str:
@@ -108,42 +109,65 @@ def _numbers(cell: str) -> tuple[int, int]:
 
 
 MODELS = {"tdvae": "TD-VAE", "filtering": "filtering model", "mean_field": "mean-field model"}
+YARDSTICK = {"next_step": "next-step predictor (exact, no state)"}
 
 
 def _models(content: dict[str, Any]) -> str:
-    """A row for each model of the MiniPacman table, the paper's numbers beside ours; then what probes read."""
-    measures, paper = content["measures"], content["paper"]
+    """The MiniPacman table: a row for each model, the paper's numbers beside ours."""
+    columns = {
+        "elbo": "−ELBO",
+        "nll": "−log p(x)",
+        "elbo_ratio": "−ELBO / filtering",
+        "nll_ratio": "−log p(x) / filtering",
+    }
+    told = {name: f"paper: {label}" for name, label in columns.items()}
+    return "\n".join([*_model_rows(content, columns, told), "", _made_by_models(content)])
+
+
+def _models_in_full(content: dict[str, Any]) -> str:
+    """What else is measured of the models: parts and other estimates, the frame's cost by class, what probes read."""
+    measures = content["measures"]
     measures["reconstruction"] = {model: terms["reconstruction"] for model, terms in measures["elbo_terms"].items()}
     columns = {
         "elbo": "−ELBO",
         "reconstruction": "… of which the frame given z",
-        "nll": "−log p(x)",
-        "nll_joint": "−log p(x), joint",
+        "elbo_first_frame": "−ELBO of the first frame",
+        "nll": "−log p(x), frame by frame",
+        "nll_joint": "−log p(x), whole games",
         "elbo_per_dimension": "−ELBO per RGB dimension",
-        "elbo_ratio": "−ELBO / filtering",
-        "nll_ratio": "−log p(x) / filtering",
     }
-    told = {
-        "elbo": "paper: ELBO",
-        "nll": "paper: −log p(x)",
-        "elbo_ratio": "paper: ELBO / filtering",
-        "nll_ratio": "paper: −log p(x) / filtering",
-    }
-    lines = ["| | " + " | ".join([*columns.values(), *told.values()]) + " | parameters |"]
-    lines.append("|---" * (len(columns) + len(told) + 2) + "|")
-    for model, label in MODELS.items():
-        ours = [_cell(measures[name].get(model)) for name in columns]
-        theirs = [f"{paper[name][model]:.3g}" if model in paper[name] else "" for name in told]
-        lines.append("| " + " | ".join([label, *ours, *theirs, f"{content['parameters'][model]:,}"]) + " |")
+    lines = [*_model_rows(content, columns, {}), ""]
+    classes = measures["frame_by_class"]["tdvae"]
+    lines += [
+        "| the frame given z, by what cells show | " + " | ".join(classes) + " |",
+        "|---" * (len(classes) + 1) + "|",
+    ]
+    for model, label in (MODELS | YARDSTICK).items():
+        costs = [_cell(measures["frame_by_class"][model][cell]) for cell in classes]
+        lines.append("| " + " | ".join([label, *costs]) + " |")
     lines += ["", "| read from | the ghost's cell, nats | food eaten, nats per cell |", "|---|---|---|"]
     for source in dict.fromkeys([*measures["ghost_probe"], *measures["food_probe"]]):
         values = [_cell(measures[name].get(source)) for name in ("ghost_probe", "food_probe")]
         lines.append("| " + " | ".join([_source(source), *values]) + " |")
-    made = (
+    return "\n".join([*lines, "", _made_by_models(content)])
+
+
+def _model_rows(content: dict[str, Any], columns: dict[str, str], told: dict[str, str]) -> list[str]:
+    measures, paper = content["measures"], content["paper"]
+    lines = ["| | " + " | ".join([*columns.values(), *told.values()]) + " | parameters |"]
+    lines.append("|---" * (len(columns) + len(told) + 2) + "|")
+    for model, label in (MODELS | YARDSTICK).items():
+        ours = [_cell(measures[name].get(model)) for name in columns]
+        theirs = [f"{paper[name][model]:.3g}" if model in paper[name] else "" for name in told]
+        lines.append("| " + " | ".join([label, *ours, *theirs, f"{content['parameters'][model]:,}"]) + " |")
+    return lines
+
+
+def _made_by_models(content: dict[str, Any]) -> str:
+    return (
         f"`{content['command']}`, seeds {', '.join(map(str, content['seeds']))}: nats per frame (the paper states no "
         f"unit), mean ± standard deviation over seeds; {_time(content)}."
     )
-    return "\n".join([*lines, "", made])
 
 
 def _source(name: str) -> str:
@@ -255,15 +279,17 @@ def _cell(entry: dict[str, Any] | None) -> str:
     return f"{mean:.1e}{spread}" if 0 < abs(mean) < 5e-4 else f"{mean:.3f}{spread}"
 
 
-RENDERERS = {
-    "oscillator": _by_jump,
-    "oscillator_ablations": _ablations,
-    "switching": _grid,
-    "moving_mnist": _flat,
-    "bench": _flat,
-    "minipacman": _models,
-    "conv_costs": _layers,
-    "first_person": _futures,
+# name of the table → results/<file>.json, and what writes it
+TABLES = {
+    "oscillator": ("oscillator", _by_jump),
+    "oscillator_ablations": ("oscillator_ablations", _ablations),
+    "switching": ("switching", _grid),
+    "moving_mnist": ("moving_mnist", _flat),
+    "bench": ("bench", _flat),
+    "minipacman": ("minipacman", _models),
+    "minipacman_in_full": ("minipacman", _models_in_full),
+    "conv_costs": ("conv_costs", _layers),
+    "first_person": ("first_person", _futures),
 }
 
 

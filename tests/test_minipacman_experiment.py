@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
 
-from tdvae import cli
+from tdvae import Learner, cli, next_step_loss
 from tdvae.envs.minipacman import Cell, Recording, record
 from tdvae.envs.minipacman.maze import FREE, WIDTH
 from tdvae.experiments import minipacman, minipacman_probes
@@ -95,8 +96,35 @@ def test_a_reader_of_nothing_learns_the_base_rate() -> None:
 
 @pytest.mark.parametrize("name", ["cpu", "paper"])
 def test_the_three_models_have_as_many_parameters(name: str) -> None:
-    counts = minipacman.parameters(minipacman.PRESETS[name])
-    assert max(counts.values()) < 1.03 * min(counts.values())
+    parameters = minipacman.parameters(minipacman.PRESETS[name])
+    counts = [parameters[method] for method in minipacman.COMPARED]
+    assert max(counts) < 1.03 * min(counts)
+
+
+def test_what_the_cells_of_each_class_cost_adds_up_to_the_frame() -> None:
+    preset = minipacman.PRESETS["smoke"]
+    model = build(preset.models["next_step"])
+    data = minipacman_probes.observed(minipacman.played(preset, 3, 0))
+    measures = minipacman.densities(model, data, samples=2)
+    assert set(measures) == {"nll", "frame_by_class"}  # no state, no bound
+    with torch.no_grad():
+        loss = float(Learner(model, next_step_loss)(data, None).total)
+    assert measures["nll"] == pytest.approx(loss, rel=1e-5)
+    assert sum(measures["frame_by_class"].values()) == pytest.approx(loss, rel=1e-5)
+    # An untrained decoder finds all classes about as likely, so walls cost as many times ln 7 as a frame has walls.
+    walls = float((data.x == Cell.WALL).float().sum((2, 3)).mean())
+    assert measures["frame_by_class"]["wall"] == pytest.approx(walls * math.log(minipacman.CLASSES), rel=0.1)
+
+
+def test_only_the_named_model_learns_slower(tmp_path: Path) -> None:
+    preset = replace(minipacman.PRESETS["smoke"], rates={"filtering": 0.5})
+    rates = {}
+    for method in ("filtering", "mean_field"):
+        minipacman.train(preset, "smoke", method, 0, tmp_path / method, False, "none")
+        config = json.loads((tmp_path / method / "config.json").read_text())
+        rates[method] = config["train"]["learning_rate"], config["train"]["muon_learning_rate"]
+    assert rates["mean_field"] == (preset.train.learning_rate, preset.train.muon_learning_rate)
+    assert rates["filtering"] == (0.5 * preset.train.learning_rate, 0.5 * preset.train.muon_learning_rate)
 
 
 def test_the_bound_per_dimension_counts_each_colour_as_a_bit() -> None:
@@ -124,11 +152,11 @@ def test_the_command_end_to_end_and_again(tmp_path: Path, monkeypatch: pytest.Mo
         return measures
 
     measures = run()
-    for name in ("elbo", "nll", "nll_joint", "elbo_per_dimension"):
-        assert set(measures[name]) == set(minipacman.METHODS)
-    for method in minipacman.METHODS:  # more samples tighten the bound; a state-space model has one density
+    for name in ("elbo", "nll_joint", "elbo_per_dimension"):
+        assert set(measures[name]) == set(minipacman.COMPARED)
+    assert set(measures["nll"]) == set(measures["frame_by_class"]) == set(minipacman.METHODS)
+    for method in minipacman.COMPARED:  # more samples tighten the bound
         assert measures["nll"][method]["mean"] < measures["elbo"][method]["mean"] + 0.5
-    assert measures["nll"]["filtering"] == measures["nll_joint"]["filtering"]
     ratio = measures["elbo"]["tdvae"]["mean"] / measures["elbo"]["filtering"]["mean"]
     assert measures["elbo_ratio"]["tdvae"]["mean"] == pytest.approx(ratio)
     assert {"uniform", "last seen", "tdvae, belief", "filtering, state"} <= set(measures["ghost_probe"])

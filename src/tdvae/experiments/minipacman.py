@@ -1,13 +1,14 @@
 """MiniPacman (paper, section "Partially observed MiniPacman"): sequential TD-VAE against two state-space models.
 
 All three share the belief network, the decoder, the size of the state and the number of parameters, and are trained by
-the same loop on the same recordings. What differs is the objective: Eq. 5 for TD-VAE, Eq. 1 for the others.
+the same loop on the same recordings. What differs is the objective: Eq. 5 for TD-VAE, Eq. 1 for the others. A next-step
+predictor with the same belief network and decoder, whose −log p(x) is exact, shows how much can be known at all.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,34 @@ from tdvae.experiments import minipacman_probes
 from tdvae.experiments.recipe import MUON
 from tdvae.experiments.report import Measures
 from tdvae.jumps import Consecutive
-from tdvae.likelihood import joint_log_weights, log_mean_exp, pair_log_weights, trajectory_log_weights
-from tdvae.models import TDVAE, FilteringConfig, MeanFieldConfig, Model, StateSpace, TDVAEConfig, build
-from tdvae.models.config import LatentConfig
-from tdvae.objectives import Learner, Objective, elbo_terms, pair_terms, state_space_loss, tdvae_loss
+from tdvae.likelihood import (
+    joint_log_weights,
+    log_mean_exp,
+    pair_log_weights,
+    particle_log_prob,
+    trajectory_log_weights,
+)
+from tdvae.models import (
+    TDVAE,
+    FilteringConfig,
+    MeanFieldConfig,
+    Model,
+    NextStep,
+    NextStepConfig,
+    StateSpace,
+    TDVAEConfig,
+    build,
+)
+from tdvae.models.config import ModelConfig
+from tdvae.objectives import (
+    Learner,
+    Objective,
+    elbo_terms,
+    next_step_loss,
+    pair_terms,
+    state_space_loss,
+    tdvae_loss,
+)
 from tdvae.training import FitResult, TrainConfig, fit
 from tdvae.training.config import derive_seed
 from tdvae.training.log import Progress
@@ -37,8 +62,15 @@ METHODS: dict[str, Objective] = {
     "tdvae": partial(tdvae_loss, gradient="path"),
     "filtering": state_space_loss,
     "mean_field": state_space_loss,
+    "next_step": next_step_loss,
 }
-LABELS = {"tdvae": "TD-VAE", "filtering": "filtering model", "mean_field": "mean-field model"}
+COMPARED = ("tdvae", "filtering", "mean_field")  # the paper's; the next-step predictor is a yardstick: it has no state
+LABELS = {
+    "tdvae": "TD-VAE",
+    "filtering": "filtering model",
+    "mean_field": "mean-field model",
+    "next_step": "next-step predictor",
+}
 TRAIN, VALIDATION, TEST, PROBE, WEIGHTS = 501, 502, 503, 504, 505  # purposes of derived seeds
 AT_ONCE = 100  # sequences whose densities are estimated together
 CLASSES = N_CLASSES["classes"]
@@ -67,8 +99,9 @@ TABLE = {
 class Preset:
     """Everything about a run but its seed."""
 
-    models: dict[str, LatentConfig]
+    models: dict[str, ModelConfig]
     train: TrainConfig
+    rates: dict[str, float] = field(default_factory=dict)  # by which a model's learning rates are multiplied
     frames: int = 50  # of each game
     train_games: int = 20_000
     test_games: int = 300
@@ -78,14 +111,17 @@ class Preset:
     seeds: tuple[int, ...] = (0,)
 
 
-def _models(hidden: tuple[int, int, int], **settings: Any) -> dict[str, LatentConfig]:
-    """The three models. TD-VAE has the most maps, so the others' are wider: as many parameters in all."""
+def _models(hidden: tuple[int, int, int], state: dict[str, Any], **settings: Any) -> dict[str, ModelConfig]:
+    """The models; ``state`` is what those with a state share beside ``settings``. Of the three that are compared
+    TD-VAE has the most maps, so the others' are wider: as many parameters in all."""
     windows: dict[str, Any] = {"event_shape": (5, 5), "likelihood": "categorical", "classes": CLASSES, "actions": 5}
     settings = windows | settings
+    of_state = settings | state
     return {
-        "tdvae": TDVAEConfig(dt="none", hidden=hidden[0], smoothing="product", smoothing_sees_b2=False, **settings),
-        "filtering": FilteringConfig(hidden=hidden[1], **settings),
-        "mean_field": MeanFieldConfig(hidden=hidden[2], **settings),
+        "tdvae": TDVAEConfig(dt="none", hidden=hidden[0], smoothing="product", smoothing_sees_b2=False, **of_state),
+        "filtering": FilteringConfig(hidden=hidden[1], **of_state),
+        "mean_field": MeanFieldConfig(hidden=hidden[2], **of_state),
+        "next_step": NextStepConfig(**settings),
     }
 
 
@@ -93,7 +129,7 @@ _TRAIN = replace(MUON, batch=32, pairs=50, learning_rate=4e-3, muon_learning_rat
 
 PRESETS = {
     "smoke": Preset(
-        _models((8, 14, 16), encoder=(16,), decoder=(16,), belief=12, latent=3),
+        _models((8, 14, 16), {"latent": 3}, encoder=(16,), decoder=(16,), belief=12),
         replace(_TRAIN, steps=6, batch=4, pairs=4, validate_every=3, checkpoint_every=3, log_every=3),
         frames=40,
         train_games=24,
@@ -105,21 +141,19 @@ PRESETS = {
     "cpu": Preset(
         _models(
             (128, 196, 197),
+            {"latent": 6, "maps": "residual", "blocks": 1, "log_sigma": -0.5},
             encoder=(128,),
             decoder=(256, 256),
             belief=128,
             shown=1,
-            latent=6,
-            maps="residual",
-            blocks=1,
-            log_sigma=-0.5,
         ),
-        replace(_TRAIN, steps=1_000, validate_every=100),
+        replace(_TRAIN, steps=3_000, validate_every=200),
+        rates={"filtering": 0.5},
         seeds=(0, 1, 2),
     ),
     # The paper does not print its sizes; these are App. D's.
     "paper": Preset(
-        _models((50, 116, 136), encoder=(200, 200), latent=8),
+        _models((50, 116, 136), {"latent": 8}, encoder=(200, 200)),
         TrainConfig(steps=200_000, batch=32, pairs=50),
         seeds=(0, 1, 2),
     ),
@@ -134,14 +168,20 @@ def played(preset: Preset, games: int, seed: int, *purpose: int, truth: bool = F
 def train(
     preset: Preset, name: str, method: str, seed: int, run_dir: Path, resume: bool, progress: Progress
 ) -> FitResult:
-    """One training of one of the three models."""
+    """One training of one of the models."""
     data = minipacman_probes.observed(played(preset, preset.train_games, seed, TRAIN))
     validation = minipacman_probes.observed(played(preset, preset.test_games, seed, VALIDATION))
     torch.manual_seed(derive_seed(seed, WEIGHTS))
     learner = Learner(build(preset.models[method]), METHODS[method])
     info = {"experiment": NAME, "preset": name, "method": method, "frames": preset.frames}
-    jumps, config = Consecutive(), replace(preset.train, seed=seed)
-    return fit(learner, data, jumps, config, run_dir, validation, resume, info, progress)
+    rate = preset.rates.get(method, 1.0)
+    config = replace(
+        preset.train,
+        seed=seed,
+        learning_rate=rate * preset.train.learning_rate,
+        muon_learning_rate=rate * preset.train.muon_learning_rate,
+    )
+    return fit(learner, data, Consecutive(), config, run_dir, validation, resume, info, progress)
 
 
 def measure(preset: Preset, method: str, seed: int, run_dir: Path) -> Measures:
@@ -151,6 +191,8 @@ def measure(preset: Preset, method: str, seed: int, run_dir: Path) -> Measures:
     measures = densities(
         model, minipacman_probes.observed(played(preset, preset.test_games, seed, TEST)), preset.samples
     )
+    if isinstance(model, NextStep):
+        return measures
     return measures | minipacman_probes.measure(model, *probed(preset, seed), preset.reader_steps)
 
 
@@ -162,9 +204,12 @@ def probed(preset: Preset, seed: int) -> tuple[Recording, Recording]:
 
 @torch.no_grad()
 def densities(model: Model, test: Sequences, samples: int) -> Measures:
-    """−ELBO and −log p(x), in nats per frame."""
-    measures: Measures = {}
+    """−log p(x), in nats per frame; of a model with a state also −ELBO."""
     parts = [test.select(rows) for rows in torch.arange(len(test)).split(AT_ONCE)]
+    by_class = torch.stack([_by_class(model, part) * len(part) for part in parts]).sum(0) / len(test)
+    measures: Measures = {"frame_by_class": {cell.name.lower(): float(by_class[cell]) for cell in Cell}}
+    if isinstance(model, NextStep):
+        return measures | {"nll": float(by_class.sum())}  # exact: nothing is integrated out
     terms = [frame_terms(model, part) for part in parts]
     measures["elbo"] = float(torch.cat([term.total for term in terms]).mean())
     measures["elbo_terms"] = {
@@ -175,14 +220,33 @@ def densities(model: Model, test: Sequences, samples: int) -> Measures:
     if isinstance(model, TDVAE):
         joint = torch.cat([joint_log_weights(model, part, samples) for part in parts], dim=1)
         per_frame = torch.cat([pair_log_weights(model, part, every_step(part), samples) for part in parts], dim=1)
-        by_samples = {"nll": _convergence(per_frame, 1), "nll_joint": _convergence(joint, test.horizon)}
+        measures["nll_by_samples"] = _convergence(per_frame, 1)
     else:
         assert isinstance(model, StateSpace)
         joint = torch.cat([trajectory_log_weights(model, part, samples) for part in parts], dim=1)
-        by_samples = dict.fromkeys(("nll", "nll_joint"), _convergence(joint, test.horizon))  # it has one density
-    for name, estimates in by_samples.items():
-        measures[f"{name}_by_samples"], measures[name] = estimates, estimates[str(samples)]
+        measures["nll_by_samples"] = {
+            str(n): -float(torch.cat([particle_log_prob(model, part, n) for part in parts]).mean())
+            for n in _counts(samples)
+        }
+    measures["nll_joint_by_samples"] = _convergence(joint, test.horizon)
+    for name in ("nll", "nll_joint"):
+        measures[name] = measures[f"{name}_by_samples"][str(samples)]
     return measures
+
+
+def _by_class(model: Model, sequences: Sequences) -> Tensor:
+    """−log p of a frame's cells, summed by the class that each of them shows: nats per frame, (CLASSES,).
+
+    Given a state as the model's own bound draws it; of a model without one, given what it has seen.
+    """
+    if isinstance(model, NextStep):
+        decoded = model.following(model.read(model.filter(sequences).codes[:, :-1]), sequences.actions)
+    else:
+        decoded = model.decode(minipacman_probes.states(model, sequences))
+    assert isinstance(decoded, Categorical)
+    cells = -replace(decoded, event_ndim=0).log_prob(sequences.x)
+    total = cells.new_zeros(CLASSES).index_add(0, sequences.x.long().flatten(), cells.flatten())
+    return total / sequences.lengths.sum()
 
 
 def every_step(sequences: Sequences) -> Pairs:
@@ -216,29 +280,30 @@ def _in_colours(model: Model, sequences: Sequences) -> Tensor:
 
 def _convergence(log_weights: Tensor, per: int) -> Measures:
     """The estimate of −log p(x) per frame with 1, 2, 5, 10, … and all of the samples."""
-    counts = [n * 10**k for k in range(5) for n in (1, 2, 5) if n * 10**k < len(log_weights)] + [len(log_weights)]
-    return {str(n): float(-log_mean_exp(log_weights[:n]).mean()) / per for n in counts}
+    return {str(n): float(-log_mean_exp(log_weights[:n]).mean()) / per for n in _counts(len(log_weights))}
+
+
+def _counts(samples: int) -> list[int]:
+    """1, 2, 5, 10, … up to ``samples``."""
+    return [n * 10**k for k in range(5) for n in (1, 2, 5) if n * 10**k < samples] + [samples]
 
 
 def together(by_method: dict[str, Measures]) -> Measures:
     """The measures of a seed, by measure and then by model, with what needs several models: ratios and baselines."""
-    names = (
-        "elbo",
-        "elbo_terms",
-        "elbo_first_frame",
-        "nll",
-        "nll_joint",
-        "elbo_per_dimension",
-        "nll_by_samples",
-        "nll_joint_by_samples",
-    )
-    measures: Measures = {name: {method: by_method[method][name] for method in METHODS} for name in names}
+    names = dict.fromkeys(name for measures in by_method.values() for name in measures)
+    measures: Measures = {
+        name: {method: of[name] for method, of in by_method.items() if name in of}
+        for name in names
+        if name not in minipacman_probes.MEASURES
+    }
     for name in ("elbo", "nll"):
         of = measures[name]
-        measures[f"{name}_ratio"] = {method: of[method] / of["filtering"] for method in ("tdvae", "mean_field")}
+        measures[f"{name}_ratio"] = {
+            method: value / of["filtering"] for method, value in of.items() if method != "filtering"
+        }
     for name in minipacman_probes.MEASURES:
         measures[name] = dict(by_method["tdvae"][name]["without a model"])
-        for method in METHODS:
+        for method in COMPARED:
             measures[name] |= {
                 f"{method}, {read}": value for read, value in by_method[method][name]["read from"].items()
             }

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tdvae.envs.minipacman import Recording
 from tdvae.envs.minipacman.maze import HEIGHT, WALLS, WIDTH
-from tdvae.experiments.minipacman import COLOURS, LABELS
+from tdvae.experiments.minipacman import COLOURS, COMPARED, LABELS
 from tdvae.experiments.minipacman_probes import (
     FREE_CELLS,
     SKIPPED,
@@ -29,7 +29,7 @@ from tdvae.experiments.report import Measures
 from tdvae.models import Model
 from tdvae.rollout import belief_at, rollout
 
-HUES = {"tdvae": "#d1495b", "filtering": "#2e6f95", "mean_field": "#8d99ae"}
+HUES = {"tdvae": "#d1495b", "filtering": "#2e6f95", "mean_field": "#8d99ae", "next_step": "#444444"}
 SEEN, AHEAD, FUTURES = 20, 10, 4  # frames seen, then foreseen; futures drawn
 MAZES = 4  # of the belief about the ghost
 Curves = dict[str, tuple[list[int], list[float]]]
@@ -130,46 +130,49 @@ def _moments(wanted: Tensor, frames: int) -> list[int]:
 
 
 def _bars(axes: Axes, measures: Measures) -> None:
-    names = {"elbo": "−ELBO", "nll": "−log p(x)", "nll_joint": "−log p(x), joint"}
-    width = 0.8 / len(LABELS)
-    for offset, (method, label) in enumerate(LABELS.items()):
+    names = {"elbo": "−ELBO", "nll": "−log p(x)", "nll_joint": "−log p(x),\nwhole games"}
+    width = 0.8 / len(COMPARED)
+    for offset, method in enumerate(COMPARED):
         entries = [measures[name][method] for name in names]
         places = [index + (offset - 1) * width for index in range(len(names))]
         spread = [entry["spread"] or 0 for entry in entries]
-        axes.bar(places, [entry["mean"] for entry in entries], width, yerr=spread, color=HUES[method], label=label)
+        axes.bar(
+            places, [entry["mean"] for entry in entries], width, yerr=spread, color=HUES[method], label=LABELS[method]
+        )
+    _yardstick(axes, measures)
     axes.set_xticks(range(len(names)), list(names.values()))
     axes.set_ylabel("nats per frame")
     axes.set_title("lower is better", fontsize=10)
-    axes.margins(y=0.35)  # room for the legend
+    axes.margins(y=0.5)  # room for the legend
     axes.legend(frameon=False, fontsize=9)
+
+
+def _yardstick(axes: Axes, measures: Measures) -> None:
+    """What a predictor without a state reaches."""
+    value = measures["nll"]["next_step"]["mean"]
+    axes.axhline(value, color=HUES["next_step"], ls=":", label=f"{LABELS['next_step']}, exact −log p(x)")
 
 
 def _learning(axes: Axes, curves: Curves) -> None:
     for name, (steps, values) in curves.items():
         method = name.split(",")[0]
-        axes.plot(steps, values, color=HUES[method], lw=1, label=LABELS[method] if name.endswith("0") else None)
+        style = "-" if method in COMPARED else ":"
+        axes.plot(steps, values, style, color=HUES[method], lw=1, label=LABELS[method] if name.endswith(",0") else None)
     axes.set_xlabel("training step")
-    axes.set_ylabel("−ELBO of validation games, nats per frame")
+    axes.set_ylabel("loss of validation games, nats per frame")
     axes.set_yscale("log")
-    axes.set_title("learning, one line a seed", fontsize=10)
+    axes.set_title("learning: −ELBO (dots: −log p(x)), one line a seed", fontsize=10)
 
 
 def _convergence(axes: Axes, measures: Measures) -> None:
-    for method, label in LABELS.items():
-        for name, style in (("nll_by_samples", "-"), ("nll_joint_by_samples", "--")):
-            if name == "nll_joint_by_samples" and method != "tdvae":
-                continue
-            points = measures[name][method]
-            joint = ", joint" if style == "--" else ""
-            axes.plot(
-                [int(n) for n in points],
-                [entry["mean"] for entry in points.values()],
-                style,
-                color=HUES[method],
-                label=f"{label}{joint}",
-            )
+    for method in COMPARED:
+        for name, style in (("nll", "-"), ("nll_joint", "--")):
+            points = measures[f"{name}_by_samples"][method]
+            values = [entry["mean"] for entry in points.values()]
+            label = LABELS[method] if name == "nll" else None
+            axes.plot([int(n) for n in points], values, style, color=HUES[method], label=label)
+    _yardstick(axes, measures)
     axes.set_xscale("log")
-    axes.set_xlabel("importance samples")
+    axes.set_xlabel("importance samples, or particles")
     axes.set_ylabel("−log p(x), nats per frame")
-    axes.set_title("convergence of the estimates", fontsize=10)
-    axes.legend(frameon=False, fontsize=9)
+    axes.set_title("convergence: frame by frame (dashes: whole games)", fontsize=10)
