@@ -127,10 +127,19 @@ def _models(content: dict[str, Any]) -> str:
 def _models_in_full(content: dict[str, Any]) -> str:
     """What else is measured of the models: parts and other estimates, the frame's cost by class, what probes read."""
     measures = content["measures"]
-    measures["reconstruction"] = {model: terms["reconstruction"] for model, terms in measures["elbo_terms"].items()}
+    terms = measures["elbo_terms"]
+    measures["frame"] = {model: terms[model]["reconstruction"] for model in terms}
+    measures["state"] = {
+        model: {
+            "mean": sum(part["mean"] for name, part in terms[model].items() if name != "reconstruction"),
+            "spread": None,
+        }
+        for model in terms
+    }
     columns = {
         "elbo": "−ELBO",
-        "reconstruction": "… of which the frame given z",
+        "frame": "… of which the frame given z",
+        "state": "… and the state",
         "elbo_first_frame": "−ELBO of the first frame",
         "nll": "−log p(x), frame by frame",
         "nll_joint": "−log p(x), whole games",

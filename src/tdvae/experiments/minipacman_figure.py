@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import LogLocator
 from torch import Tensor
 
 from tdvae.envs.minipacman import Recording
@@ -114,7 +115,7 @@ def _ghosts(figure: Figure, grid: GridSpec, model: Model, fit_on: Recording, tes
         axes.plot(gx, gy, "x", color="black", ms=8, mew=2)
         last = int(FREE_CELLS[some.last_seen[0]])
         axes.plot(last % WIDTH, last // WIDTH, "s", mfc="none", color="black", ms=8)
-        axes.set_title(f"seen {int(some.since[0])} steps ago", fontsize=9)
+        axes.set_title(f"steps since it was seen: {int(some.since[0])}", fontsize=9)
         axes.set(xticks=[], yticks=[], xlim=(-0.5, WIDTH - 0.5), ylim=(HEIGHT - 0.5, -0.5))  # a window may reach out
         if panel == 0:
             axes.set_ylabel("belief about the ghost\n× true, □ last seen", fontsize=9)
@@ -161,6 +162,9 @@ def _learning(axes: Axes, curves: Curves) -> None:
     axes.set_xlabel("training step")
     axes.set_ylabel("loss of validation games, nats per frame")
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 6)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
     axes.set_title("learning: −ELBO (dots: −log p(x)), one line a seed", fontsize=10)
 
 
@@ -175,4 +179,4 @@ def _convergence(axes: Axes, measures: Measures) -> None:
     axes.set_xscale("log")
     axes.set_xlabel("importance samples, or particles")
     axes.set_ylabel("−log p(x), nats per frame")
-    axes.set_title("convergence: frame by frame (dashes: whole games)", fontsize=10)
+    axes.set_title("convergence (dashes: whole games)", fontsize=10)
