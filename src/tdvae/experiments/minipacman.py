@@ -87,8 +87,8 @@ PAPER: Measures = {
 
 TABLE = {
     "elbo": "−ELBO, nats per frame",
-    "nll": "−log p(x), belief-conditional for TD-VAE",
-    "nll_joint": "−log p(x), joint",
+    "nll": "−log p(x), frame by frame",
+    "nll_joint": "−log p(x), whole games",
     "elbo_ratio": "−ELBO over the filtering model's",
     "nll_ratio": "−log p(x) over the filtering model's",
     "elbo_per_dimension": "−ELBO per RGB dimension (Bernoulli)",
