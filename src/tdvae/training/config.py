@@ -40,6 +40,7 @@ class TrainConfig:
     accelerator: str = "auto"
     devices: int = 1  # processes on each machine; more than one are started by torchrun
     nodes: int = 1  # machines
+    # bf16 on a virtual processor that announces AMX without offering it: set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16
     precision: Literal["32-true", "bf16-mixed", "64-true"] = "32-true"
     tensorboard: bool = False
 
