@@ -58,7 +58,7 @@ def _ablations(content: dict[str, Any]) -> str:
         cells = []
         for measure in ("information_share", "coverage_90"):
             values = [measures[key][variant]["mean"] for key in measures if key.startswith(f"{measure}_dt")]
-            cells.append(" / ".join(f"{value:.2f}" for value in values))
+            cells.append(" / ".join(f"{round(value, 2) + 0:.2f}" for value in values))  # + 0: no -0.00
         lines.append(f"| `{variant}` | {cells[0]} | {cells[1]} | {'' if seconds is None else f'{seconds / 60:.1f}'} |")
     return "\n".join([*lines, "", f"`{content['command']}`, one seed each."])
 

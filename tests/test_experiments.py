@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ from torch import Tensor
 from tdvae import cli, saved
 from tdvae.data import OscillatorSettings, simulate
 from tdvae.exact import OscillatorOracle
-from tdvae.experiments import oscillator_figure, own_data
-from tdvae.experiments.oscillator import START, STEPS, exact_signals
+from tdvae.experiments import oscillator_ablations, oscillator_figure, own_data
+from tdvae.experiments.oscillator import PRESETS, START, STEPS, exact_signals
 from tdvae.experiments.report import summarise
 from tdvae.experiments.signals import GRID, read_sinusoid
 from tdvae.models import TDVAE, for_data
@@ -306,6 +306,28 @@ def test_the_measures_of_the_smoke_run_are_possible(smoke: SmokeRun) -> None:
     for skip in SKIPS:
         assert measures["frequency_error_exact"][skip]["mean"] < 0.05
         assert measures["amplitude_error_exact"][skip]["mean"] < 0.5
+
+
+def test_ablations_train_each_variant_and_tell_them_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = PRESETS["smoke"]
+    variants = {"recipe": small, "adam": replace(small, train=replace(small.train, optimizer="adam"))}
+    monkeypatch.setattr(oscillator_ablations, "VARIANTS", variants)
+    arguments = ["run", "oscillator-ablations", "--run-dir", str(tmp_path / "run"), "--out", str(tmp_path / "out")]
+    command(arguments, monkeypatch)
+    shown = capsys.readouterr().out
+    content = json.loads((tmp_path / "out" / "oscillator_ablations.json").read_text())
+    assert_results(content)
+    assert list(content["train_seconds"]) == list(variants)
+    for dt in DT:
+        by_variant = content["measures"][f"information_share_dt{dt}"]
+        assert list(by_variant) == list(variants)
+        assert by_variant["recipe"]["mean"] != by_variant["adam"]["mean"]  # each was trained as it says
+        assert all(f"{by_variant[name]['mean']:.3f}" in shown for name in variants)  # no number is cut short
+    (tmp_path / "run" / "adam" / "measures.json").unlink()  # as if it had been interrupted there
+    command([*arguments, "--resume"], monkeypatch)
+    assert json.loads((tmp_path / "out" / "oscillator_ablations.json").read_text())["measures"] == content["measures"]
 
 
 def test_eval_prints_json_alone_and_the_same_twice(

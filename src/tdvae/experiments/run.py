@@ -81,7 +81,7 @@ def run_ablations(seed: int | None, run_dir: Path, out: Path | None, resume: boo
     measures = oscillator_ablations.by_variant({name: done.measures for name, done in finished.items()})
     content = results("oscillator_ablations", "demo", [seed], time.monotonic() - begin, [measures], {})
     content["train_seconds"] = {name: done.train_seconds for name, done in finished.items()}
-    show_table("oscillator: one change at a time", content["measures"], oscillator_ablations.TABLE, columns="")
+    show_by_key("oscillator: one change at a time", content["measures"], oscillator_ablations.TABLE)
     _write("oscillator_ablations", content, run_dir, out)
 
 
