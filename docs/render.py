@@ -117,10 +117,11 @@ def _models(content: dict[str, Any]) -> str:
     columns = {
         "elbo": "−ELBO",
         "nll": "−log p(x)",
+        "nll_joint": "−log p(x), joint",
         "elbo_ratio": "−ELBO / filtering",
         "nll_ratio": "−log p(x) / filtering",
     }
-    told = {name: f"paper: {label}" for name, label in columns.items()}
+    told = {name: f"paper: {label}" for name, label in columns.items() if name in content["paper"]}
     return "\n".join([*_model_rows(content, columns, told), "", _made_by_models(content)])
 
 
@@ -142,7 +143,7 @@ def _models_in_full(content: dict[str, Any]) -> str:
         "state": "… and the state",
         "elbo_first_frame": "−ELBO of the first frame",
         "nll": "−log p(x), frame by frame",
-        "nll_joint": "−log p(x), whole games",
+        "nll_joint": "−log p(x), joint, whole games",
         "elbo_per_dimension": "−ELBO per RGB dimension",
     }
     lines = [*_model_rows(content, columns, {}), ""]

@@ -19,7 +19,7 @@ from tdvae import (
 )
 from tdvae.distributions import DiagonalNormal
 from tdvae.exact import KalmanBank
-from tdvae.likelihood import _resampled, log_mean_exp
+from tdvae.likelihood import log_mean_exp, resampled
 from tdvae.models import Filtering, FilteringConfig, MeanFieldConfig, StateSpace, TDVAEConfig, build
 from tdvae.models.config import LatentConfig
 from tdvae.nn.dense import ObservationEncoder
@@ -194,7 +194,7 @@ def test_particles_hold_on_where_whole_paths_do_not() -> None:
 def test_particles_go_on_as_often_as_their_shares_say() -> None:
     shares = torch.tensor([0.5, 0.0, 0.3, 0.2])
     log_weight = shares.log()[:, None].expand(-1, 5_000)
-    counts = torch.stack([(_resampled(log_weight) == particle).sum(0) for particle in range(4)]).float()
+    counts = torch.stack([(resampled(log_weight) == particle).sum(0) for particle in range(4)]).float()
     torch.testing.assert_close(counts.mean(1), 4 * shares, rtol=0, atol=0.03)
     assert float((counts - 4 * shares[:, None]).abs().max()) < 1 + 1e-5  # up or down, never further
 

@@ -157,11 +157,11 @@ def particle_log_prob(model: StateSpace, sequences: Sequences, particles: int) -
         p_T = model.p_T.given(after, z, single_steps(z), one_action(actions))
         log_weight = p_T.log_prob(after) - q.log_prob(after) + model.p_D(after).log_prob(sequences.x[:, t])
         surprises.append(log_mean_exp(log_weight))
-        z = after[_resampled(log_weight), columns]
+        z = after[resampled(log_weight), columns]
     return torch.stack(surprises, dim=1)
 
 
-def _resampled(log_weight: Tensor) -> Tensor:
+def resampled(log_weight: Tensor) -> Tensor:
     """For each column of (particles, N), which particles go on: each as often as its share says, up to rounding, which
     one random shift decides (systematic resampling)."""
     count, batch = log_weight.shape

@@ -124,9 +124,7 @@ def _mean_of_real(values: Tensor, sequences: Sequences) -> Tensor:
 
 def next_step_loss(model: NextStep, sequences: Sequences, pairs: Pairs) -> PredictionTerms:
     """-log p(x_t | x_<t, a_≤t) at every real step, averaged. Every step is its own pair; drawn ones are not needed."""
-    codes = model.read(model.filter(sequences).codes[:, :-1])
-    surprise = -model.following(codes, sequences.actions).log_prob(sequences.x)
-    return PredictionTerms(_mean_of_real(surprise, sequences))
+    return PredictionTerms(_mean_of_real(-model.predictions(sequences).log_prob(sequences.x), sequences))
 
 
 Objective = Callable[..., Terms]

@@ -206,7 +206,7 @@ def probed(preset: Preset, seed: int) -> tuple[Recording, Recording]:
 def densities(model: Model, test: Sequences, samples: int) -> Measures:
     """−log p(x), in nats per frame; of a model with a state also −ELBO."""
     parts = [test.select(rows) for rows in torch.arange(len(test)).split(AT_ONCE)]
-    by_class = torch.stack([_by_class(model, part) * len(part) for part in parts]).sum(0) / len(test)
+    by_class = torch.stack([_by_class(model, part) for part in parts]).sum(0) / test.lengths.sum()
     measures: Measures = {"frame_by_class": {cell.name.lower(): float(by_class[cell]) for cell in Cell}}
     if isinstance(model, NextStep):
         return measures | {"nll": float(by_class.sum())}  # exact: nothing is integrated out
@@ -235,18 +235,17 @@ def densities(model: Model, test: Sequences, samples: int) -> Measures:
 
 
 def _by_class(model: Model, sequences: Sequences) -> Tensor:
-    """−log p of a frame's cells, summed by the class that each of them shows: nats per frame, (CLASSES,).
+    """−log p of all cells, summed by the class that each of them shows: nats, (CLASSES,).
 
     Given a state as the model's own bound draws it; of a model without one, given what it has seen.
     """
     if isinstance(model, NextStep):
-        decoded = model.following(model.read(model.filter(sequences).codes[:, :-1]), sequences.actions)
+        decoded = model.predictions(sequences)
     else:
         decoded = model.decode(minipacman_probes.states(model, sequences))
     assert isinstance(decoded, Categorical)
     cells = -replace(decoded, event_ndim=0).log_prob(sequences.x)
-    total = cells.new_zeros(CLASSES).index_add(0, sequences.x.long().flatten(), cells.flatten())
-    return total / sequences.lengths.sum()
+    return cells.new_zeros(CLASSES).index_add(0, sequences.x.long().flatten(), cells.flatten())
 
 
 def every_step(sequences: Sequences) -> Pairs:

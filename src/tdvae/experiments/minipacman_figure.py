@@ -158,7 +158,7 @@ def _learning(axes: Axes, curves: Curves) -> None:
     for name, (steps, values) in curves.items():
         method = name.split(",")[0]
         style = "-" if method in COMPARED else ":"
-        axes.plot(steps, values, style, color=HUES[method], lw=1, label=LABELS[method] if name.endswith(",0") else None)
+        axes.plot(steps, values, style, color=HUES[method], lw=1)
     axes.set_xlabel("training step")
     axes.set_ylabel("loss of validation games, nats per frame")
     axes.set_yscale("log")
@@ -173,8 +173,7 @@ def _convergence(axes: Axes, measures: Measures) -> None:
         for name, style in (("nll", "-"), ("nll_joint", "--")):
             points = measures[f"{name}_by_samples"][method]
             values = [entry["mean"] for entry in points.values()]
-            label = LABELS[method] if name == "nll" else None
-            axes.plot([int(n) for n in points], values, style, color=HUES[method], label=label)
+            axes.plot([int(n) for n in points], values, style, color=HUES[method])
     _yardstick(axes, measures)
     axes.set_xscale("log")
     axes.set_xlabel("importance samples, or particles")

@@ -12,7 +12,7 @@ from tdvae.models.config import NextStepConfig
 from tdvae.models.decoders import Decoder
 from tdvae.nn.dense import ObservationEncoder
 from tdvae.nn.recurrent import BeliefNetwork
-from tdvae.types import Belief, Latent
+from tdvae.types import Belief, Latent, Sequences
 
 
 class WithPrevious(BeliefNetwork):
@@ -51,6 +51,10 @@ class NextStep(RecurrentModel):
         """p(x_{t+1} | b_t, a_{t+1}), for codes that were read out."""
         distribution: Distribution = self.head(Latent((b if a is None else torch.cat([b, a.to(b.dtype)], dim=-1),)))
         return distribution
+
+    def predictions(self, sequences: Sequences) -> Distribution:
+        """p(x_t | x_<t, a_≤t) of every step, (N, T)."""
+        return self.following(self.read(self.filter(sequences).codes[:, :-1]), sequences.actions)
 
     def sample_state(self, belief: Belief, n: int) -> Latent:
         """``n`` copies: given x_≤t, nothing about the recurrent state is uncertain."""
