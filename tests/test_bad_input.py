@@ -195,13 +195,14 @@ def test_a_stack_says_how_it_is_opened(refusal: Refusal, run: Path) -> None:
     config = json.loads((run / "config.json").read_text())
     copy = shutil.copytree(run, Path("copy"))
     (copy / "config.json").write_text(json.dumps({**config, "model": {"kind": "stack", "runs": 2}}))
-    assert "load_stack" in refusal("eval", copy)
+    assert "load_runs" in refusal("eval", copy)
 
 
 def test_each_number_is_refused_by_its_own_name(refusal: Refusal, run: Path) -> None:
     assert refusal("rollout", run, "--seed", "-1") == "seed: expected at least 0, got -1"
     assert refusal("bench", "oscillator", "--repeats", "0") == "--repeats: expected at least 1, got 0"
-    assert "leave it out" in refusal("run", "oscillator-ablations", "--preset", "smoke")
+    message = refusal("run", "oscillator-ablations", "--preset", "smoke")
+    assert message == "preset: this experiment has demo; got smoke"
 
 
 def test_integers_that_are_hardly_classes_are_refused(refusal: Refusal) -> None:

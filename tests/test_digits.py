@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from tdvae.data.moving_mnist import MovingDigits, draw_sequences, synthetic_digits
-from tdvae.experiments.digits import Classifier, classifier, displacement, register
+from tdvae.experiments.moving_mnist.digits import Classifier, classifier, displacement, register
 
 SETTINGS = MovingDigits(length=6)
 

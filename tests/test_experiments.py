@@ -20,11 +20,14 @@ from torch import Tensor
 from tdvae import cli, saved
 from tdvae.data import OscillatorSettings, simulate
 from tdvae.exact import OscillatorOracle
-from tdvae.experiments import oscillator_ablations, oscillator_figure, own_data
-from tdvae.experiments.oscillator import PRESETS, START, STEPS, exact_signals
-from tdvae.experiments.report import summarise
-from tdvae.experiments.signals import GRID, read_sinusoid
+from tdvae.experiments.oscillator import figure as oscillator_figure
+from tdvae.experiments.oscillator.ablations import ABLATIONS, Variants
+from tdvae.experiments.oscillator.measures import START, STEPS, exact_signals
+from tdvae.experiments.oscillator.presets import PRESETS
+from tdvae.experiments.oscillator.signals import GRID, read_sinusoid
+from tdvae.forecasting import OwnData, evaluate
 from tdvae.models import TDVAE, for_data
+from tdvae.reporting.results import summarise
 
 torch.set_num_threads(1)
 
@@ -145,9 +148,9 @@ def gaussian_nll(x: Any, mean: Any, sigma: Any) -> float:
     return float(per_feature.sum(-1).mean())
 
 
-def tiny_model(own: own_data.OwnData) -> TDVAE:
+def tiny_model(own: OwnData) -> TDVAE:
     torch.manual_seed(0)
-    return for_data(own.parts()[0], latent=2, belief=4, hidden=4, decoder=(4,))
+    return for_data(own.parts[0], latent=2, belief=4, hidden=4, decoder=(4,))
 
 
 def test_baselines_equal_the_gaussians_computed_by_hand(tmp_path: Path) -> None:
@@ -155,11 +158,11 @@ def test_baselines_equal_the_gaussians_computed_by_hand(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     walk = generator.normal([0.1, 0.0], [1.0, 20.0], (40, 12, 2)).cumsum(1).astype(np.float32)
     np.savez(tmp_path / "walk.npz", x=walk)
-    own = own_data.OwnData(tmp_path / "walk.npz", split_seed=3, longest_jump=5)
-    measures = own_data.evaluate(tiny_model(own), own, seed=0)
+    own = OwnData(tmp_path / "walk.npz", split_seed=3, longest_jump=5)
+    measures = evaluate(tiny_model(own), own, seed=0)
     assert set(measures) == {"nll", "nll_marginal", "nll_last_value"}
     assert [list(by_dt) for by_dt in measures.values()] == [["1", "2", "5"]] * 3
-    train, _, test = (part.x.double().numpy() for part in own.parts())
+    train, _, test = (part.x.double().numpy() for part in own.parts)
     steps = train.reshape(-1, 2)
     for dt in (1, 2, 5):
         future, last = test[:, 6 + dt - 1], test[:, 5]
@@ -177,9 +180,9 @@ def test_baselines_count_real_steps_only(tmp_path: Path) -> None:
     lengths[::2] = 6
     x[::2, 6:] = 1e6
     np.savez(tmp_path / "ragged.npz", x=x, lengths=lengths)
-    own = own_data.OwnData(tmp_path / "ragged.npz", split_seed=0, longest_jump=2)
-    measures = own_data.evaluate(tiny_model(own), own, seed=0)
-    train, _, test = own.parts()
+    own = OwnData(tmp_path / "ragged.npz", split_seed=0, longest_jump=2)
+    measures = evaluate(tiny_model(own), own, seed=0)
+    train, _, test = own.parts
     sequences = [row[:length].double().numpy() for row, length in zip(train.x, train.lengths, strict=True)]
     steps = np.concatenate(sequences)
     start = int(test.lengths.min()) // 2
@@ -199,8 +202,8 @@ def test_the_marginal_of_bits_and_classes_is_their_frequency(tmp_path: Path, kin
     sides = 2 if kind == "bits" else 4
     x = np.random.default_rng(2).integers(0, sides, (200, 8, 3))
     np.savez(tmp_path / "x.npz", x=x.astype(bool) if kind == "bits" else x)
-    own = own_data.OwnData(tmp_path / "x.npz", split_seed=0, longest_jump=2)
-    measures = own_data.evaluate(tiny_model(own), own, seed=0)
+    own = OwnData(tmp_path / "x.npz", split_seed=0, longest_jump=2)
+    measures = evaluate(tiny_model(own), own, seed=0)
     assert set(measures) == {"nll", "nll_marginal"}
     for dt in ("1", "2"):
         assert measures["nll_marginal"][dt] == pytest.approx(3 * math.log(sides), rel=0.03)
@@ -213,13 +216,13 @@ def test_a_class_that_training_never_saw_still_gets_a_finite_score(
     """The rarest class of a data set may lie in the test part alone."""
     x = np.random.default_rng(3).integers(0, 3, (10, 8))
     np.savez(tmp_path / "x.npz", x=x)
-    own = own_data.OwnData(tmp_path / "x.npz", split_seed=0, longest_jump=2)
-    test = own.parts()[2].x[:, :, 0].numpy()
+    test = OwnData(tmp_path / "x.npz", split_seed=0, longest_jump=2).parts[2].x[:, :, 0].numpy()
     row = next(i for i in range(10) if (x[i] == test[0]).all())
     x[row, 4] = 3
     np.savez(tmp_path / "x.npz", x=x)
     command(["fit", str(tmp_path / "x.npz"), *FASTEST, "--run-dir", str(tmp_path / "run")], monkeypatch)
-    measures = own_data.evaluate(saved.load(tmp_path / "run"), own, seed=0)
+    own = OwnData(tmp_path / "x.npz", split_seed=0, longest_jump=2)
+    measures = evaluate(saved.load(tmp_path / "run"), own, seed=0)
     assert all(math.isfinite(value) for by_dt in measures.values() for value in by_dt.values())
 
 
@@ -313,7 +316,7 @@ def test_ablations_train_each_variant_and_tell_them_apart(
 ) -> None:
     small = PRESETS["smoke"]
     variants = {"recipe": small, "adam": replace(small, train=replace(small.train, optimizer="adam"))}
-    monkeypatch.setattr(oscillator_ablations, "VARIANTS", variants)
+    monkeypatch.setitem(ABLATIONS, "demo", Variants(variants))
     arguments = ["run", "oscillator-ablations", "--run-dir", str(tmp_path / "run"), "--out", str(tmp_path / "out")]
     command(arguments, monkeypatch)
     shown = capsys.readouterr().out
@@ -324,7 +327,7 @@ def test_ablations_train_each_variant_and_tell_them_apart(
         by_variant = content["measures"][f"information_share_dt{dt}"]
         assert list(by_variant) == list(variants)
         assert by_variant["recipe"]["mean"] != by_variant["adam"]["mean"]  # each was trained as it says
-        assert all(f"{by_variant[name]['mean']:.3f}" in shown for name in variants)  # no number is cut short
+        assert all(f"{round(by_variant[name]['mean'], 2):.2f}" in shown for name in variants)  # no number is cut short
     (tmp_path / "run" / "adam" / "measures.json").unlink()  # as if it had been interrupted there
     command([*arguments, "--resume"], monkeypatch)
     assert json.loads((tmp_path / "out" / "oscillator_ablations.json").read_text())["measures"] == content["measures"]

@@ -14,11 +14,15 @@ from PIL import Image
 
 from tdvae import InputError, cli
 from tdvae.data import Recording
-from tdvae.experiments import first_person
-from tdvae.experiments import first_person_measures as measuring
-from tdvae.experiments.first_person import PRESETS, Walk
-from tdvae.experiments.first_person_measures import LastFrame, Marginal
-from tdvae.experiments.probes import linear_fit
+from tdvae.experiments.first_person import EXPERIMENT
+from tdvae.experiments.first_person import measures as measuring
+from tdvae.experiments.first_person.baselines import LastFrame, Marginal, baselines
+from tdvae.experiments.first_person.experiment import METHODS
+from tdvae.experiments.first_person.presets import MODELS, PRESETS, Walk
+from tdvae.experiments.first_person.recording import parts, recorded, spaced
+from tdvae.experiments.shared.experiment import Task
+from tdvae.experiments.shared.probes import linear_fit
+from tdvae.experiments.shared.runner import measure, train
 from tdvae.models import build
 
 SMOKE = PRESETS["smoke"]
@@ -30,7 +34,7 @@ def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TDVAE_DATA", str(folder))
-        first_person.recorded(SMOKE.walk)
+        recorded(SMOKE.walk)
     return folder
 
 
@@ -65,14 +69,14 @@ def test_a_frame_that_stays_costs_little_and_one_that_is_noise_eight_bits() -> N
 
 
 def test_baselines_are_fitted_on_other_episodes_than_they_are_measured_on() -> None:
-    train, validation, test = first_person.parts(SMOKE)
+    training, validation, test = parts(SMOKE)
     frames = [
         {frame for start in windows.starts.tolist() for frame in range(start, start + windows.length)}
-        for windows in (train, validation, test)
+        for windows in (training, validation, test)
     ]
     assert not frames[0] & frames[2]
     assert not frames[1] & frames[2]
-    found = first_person.baselines(SMOKE)
+    found = baselines(SMOKE)
     assert set(found) == {"last_frame", "marginal"}
     assert all(set(by_jump) == {"1", "4"} for by_jump in found.values())
     assert found["last_frame"]["1"] < found["last_frame"]["4"]
@@ -150,7 +154,7 @@ def test_one_step_is_the_same_by_jump_and_by_steps() -> None:
     """For δt = 1 both models have the same density, so their estimates agree as far as samples go."""
     torch.manual_seed(0)
     model = build(SMOKE.model)
-    moments = first_person.spaced(first_person.parts(SMOKE)[2], 4)
+    moments = spaced(parts(SMOKE)[2], 4)
     both = [
         measuring.bits_ahead(model, moments, SMOKE.seen, 1, samples=32, in_one_jump=jumpy) for jumpy in (True, False)
     ]
@@ -162,10 +166,10 @@ def test_one_step_is_the_same_by_jump_and_by_steps() -> None:
 
 
 def test_a_walk_is_recorded_once(data_folder: Path) -> None:
-    path = first_person.recorded(SMOKE.walk)
+    path = recorded(SMOKE.walk)
     assert path.parent == data_folder / "first_person"
     before = path.stat().st_mtime_ns
-    assert first_person.recorded(SMOKE.walk) == path
+    assert recorded(SMOKE.walk) == path
     assert path.stat().st_mtime_ns == before
     with Recording(path) as recording:
         assert (len(recording), recording.size) == (SMOKE.walk.frames, SMOKE.walk.size)
@@ -174,22 +178,22 @@ def test_a_walk_is_recorded_once(data_folder: Path) -> None:
 def test_another_walk_under_its_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = replace(SMOKE.walk, seed=1)
     (tmp_path / "first_person").mkdir()
-    (tmp_path / "first_person" / other.file).write_bytes(first_person.recorded(SMOKE.walk).read_bytes())
+    (tmp_path / "first_person" / other.file).write_bytes(recorded(SMOKE.walk).read_bytes())
     monkeypatch.setenv("TDVAE_DATA", str(tmp_path))
     with pytest.raises(InputError, match="another walk"):
-        first_person.parts(replace(SMOKE, walk=other))
+        parts(replace(SMOKE, walk=other))
 
 
 def test_frames_of_another_size_than_the_models_are_refused() -> None:
     with pytest.raises(InputError, match="takes frames of"):
-        first_person.parts(replace(SMOKE, model=first_person.MODELS["cpu"]))
+        parts(replace(SMOKE, model=MODELS["cpu"]))
 
 
 def test_without_the_game_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TDVAE_DATA", str(tmp_path))
     monkeypatch.setitem(sys.modules, "vizdoom", None)
     with pytest.raises(InputError, match=r"tdvae\[vizdoom\]"):
-        first_person.recorded(Walk(frames=20))
+        recorded(Walk(frames=20))
     assert not list(tmp_path.rglob("*.h5"))
 
 
@@ -212,7 +216,7 @@ def test_the_command_end_to_end_and_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert set(measures["bits_per_dim"]) == {"tdvae", "last_frame", "marginal", "step_by_step"}
     for by_jump in measures["bits_per_dim"].values():
         assert set(by_jump) == {"1", "4"}
-    for method in first_person.METHODS:  # the lower of two upper bounds
+    for method in METHODS:  # the lower of two upper bounds
         kinds = [measures["bits_estimates"][f"{method}, {kind}"]["4"]["mean"] for kind in ("smoothed", "rolled")]
         assert measures["bits_per_dim"][method]["4"]["mean"] == min(kinds)
     assert measures["motion_distance"]["last_frame"]["1"]["mean"] == pytest.approx(1)  # nothing moves
@@ -231,7 +235,8 @@ def test_the_real_game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("vizdoom")
     monkeypatch.setenv("TDVAE_DATA", str(tmp_path))
     preset = replace(SMOKE, walk=Walk(frames=240, size=32, episode=20))
-    first_person.train(preset, "smoke", "tdvae", 0, tmp_path / "run", False, "none")
-    measures = first_person.measure(preset, "tdvae", 0, tmp_path / "run")
+    task = Task(0, "run", "tdvae")
+    train(EXPERIMENT, preset, "smoke", task, tmp_path / "run")
+    measures = measure(EXPERIMENT, preset, task, tmp_path / "run")
     assert 0 < measures["bits"]["smoothed"]["1"] < 30
     assert measures["time_ratio"]["4"] > 0

@@ -12,11 +12,20 @@ import torch
 from PIL import Image
 
 from tdvae import Belief, InputError, Latent, cli
+from tdvae.bench import figure as bench_figure
+from tdvae.bench import moving_mnist as bench_mnist
 from tdvae.data.moving_mnist import MovingDigits, MovingSequences, draw_sequences, synthetic_digits
 from tdvae.data.switching import OPENING, SwitchingCurriculum, SwitchingSettings, simulate_switching
 from tdvae.distributions import Bernoulli
-from tdvae.experiments import bench, bench_mnist, moving_mnist, switching
-from tdvae.experiments.moving_mnist import JUMPS
+from tdvae.experiments.moving_mnist import measures as moving_mnist
+from tdvae.experiments.moving_mnist.measures import JUMPS
+from tdvae.experiments.moving_mnist.presets import PRESETS as MOVING_MNIST
+from tdvae.experiments.shared.experiment import Task, TrainedRun
+from tdvae.experiments.shared.runner import train
+from tdvae.experiments.switching import EXPERIMENT as SWITCHING
+from tdvae.experiments.switching.experiment import cell_name, learning_curve
+from tdvae.experiments.switching.measures import moments
+from tdvae.experiments.switching.presets import PRESETS, curriculum
 from tdvae.jumps import Around, Bridging, Uniform, Widening
 from tdvae.models import Model
 
@@ -41,13 +50,13 @@ def test_the_switching_command_end_to_end_and_again(tmp_path: Path, monkeypatch:
     where = ["--run-dir", str(tmp_path / "grid"), "--out", str(tmp_path / "out")]
     run(monkeypatch, "run", "switching", "--preset", "smoke", *where)
     content = json.loads((tmp_path / "out" / "switching.json").read_text())
-    preset = switching.PRESETS["smoke"]
-    names = {switching.cell(size, interval) for size in preset.sizes for interval in preset.intervals}
+    preset = PRESETS["smoke"]
+    names = {cell_name(size, interval) for size in preset.sizes for interval in preset.intervals}
     for measure in ("accuracy_tdvae", "accuracy_next_step", "accuracy_bayes"):
         assert set(content["measures"][measure]) == names
         assert all(0 <= entry["mean"] <= 1 for entry in content["measures"][measure].values())
     assert content["measures"]["accuracy_tdvae"]["lstm=6,interval=4"]["n"] == preset.runs
-    asked = {f"lstm={size},t={t}" for size in preset.sizes for t in switching.moments(preset)}
+    asked = {f"lstm={size},t={t}" for size in preset.sizes for t in moments(preset)}
     assert set(content["measures"]["accuracy_tdvae_at"]) == asked
     assert width_of(tmp_path / "out" / "switching.png") > 500
     weights = {p: p.stat().st_mtime_ns for p in (tmp_path / "grid").rglob("*.safetensors")}
@@ -59,29 +68,30 @@ def test_the_switching_command_end_to_end_and_again(tmp_path: Path, monkeypatch:
 
 
 def test_stacked_runs_differ_and_the_same_seed_repeats(tmp_path: Path) -> None:
-    preset = switching.PRESETS["smoke"]
+    preset = PRESETS["smoke"]
     found = []
     for name in ("one", "two"):
-        switching.train(preset, 4, "next_step", 0, tmp_path / name, False, "none")
-        found.append(switching.load_stack(preset, 4, "next_step", 0, tmp_path / name))
+        task = Task(0, name, "4,next_step")
+        train(SWITCHING, preset, "smoke", task, tmp_path / name)
+        found.append(TrainedRun(task, tmp_path / name).models)
     first, second = ([model.get_parameter("belief.network.weight") for model in models] for models in found)
     assert torch.equal(first[0], second[0])
     assert not torch.allclose(first[0], first[1])
-    steps, accuracies = switching.learning_curve(tmp_path / "one", interval=4)
+    steps, accuracies = learning_curve(TrainedRun(Task(0, "one"), tmp_path / "one").metrics, interval=4)
     assert steps == [3, 6]
     assert all(len(row) == preset.runs for row in accuracies)
 
 
 def test_the_curriculum_lengthens_the_interval() -> None:
-    preset = replace(switching.PRESETS["smoke"], stages=((5, 20), (10, 20), (20, 60)), mixed=0.5)
-    data = switching.curriculum(preset, seed=0)
+    preset = replace(PRESETS["smoke"], stages=((5, 20), (10, 20), (20, 60)), mixed=0.5)
+    data = curriculum(preset, seed=0)
     assert len(data.intervals) == 100
     assert max(data.intervals[:20]) == 5
     assert max(data.intervals[20:40]) == 10
     assert max(data.intervals) == 20
     full = sum(interval == 20 for interval in data.intervals[40:]) / 60
     assert 0.35 < full < 0.75
-    pure = switching.curriculum(replace(preset, mixed=0.0), seed=0)
+    pure = curriculum(replace(preset, mixed=0.0), seed=0)
     assert pure.intervals == (5,) * 20 + (10,) * 20 + (20,) * 60
 
 
@@ -163,7 +173,7 @@ def test_jumps_around_the_last_switch() -> None:
 )
 def test_bad_grids_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        replace(switching.PRESETS["smoke"], **changes)
+        replace(PRESETS["smoke"], **changes)
 
 
 def test_a_preset_that_an_experiment_lacks(
@@ -180,6 +190,7 @@ def test_a_preset_that_an_experiment_lacks(
 def test_the_moving_mnist_command_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("TDVAE_DATA", str(tmp_path / "data"))  # where the digit classifier is kept
     run(
         monkeypatch,
         "run",
@@ -275,8 +286,8 @@ def test_the_benchmark_measures_the_same_work(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_race_ends_when_the_goal_is_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    smoke = moving_mnist.PRESETS["smoke"]
-    monkeypatch.setitem(moving_mnist.PRESETS, "cpu", smoke)
+    smoke = MOVING_MNIST["smoke"]
+    monkeypatch.setitem(MOVING_MNIST, "cpu", smoke)
     fast = replace(smoke.train, learning_rate=0.01, schedule="constant")
     slow = replace(smoke.train, learning_rate=1e-6, schedule="constant", optimizer="adam")
     monkeypatch.setattr(
@@ -289,6 +300,6 @@ def test_a_race_ends_when_the_goal_is_reached(monkeypatch: pytest.MonkeyPatch, t
     assert set(measures["time_to_loss_ratio"]) == {"plain", "fast"}
     assert measures["time_to_loss_ratio"]["plain"]["mean"] <= 1
     costs = {"T=5": {"mean": 1.0}, "T=10": {"mean": 2.0}, "K=1": {"mean": 1.0}}
-    monkeypatch.setattr(bench, "_draw_race", lambda axes, laps: axes.plot([0, 1]))
-    bench.draw(costs, laps, tmp_path / "bench.png")
+    monkeypatch.setattr(bench_figure, "_draw_race", lambda axes, laps: axes.plot([0, 1]))
+    bench_figure.draw(costs, laps, tmp_path / "bench.png")
     assert width_of(tmp_path / "bench.png") > 300

@@ -14,9 +14,14 @@ from PIL import Image
 from tdvae import Learner, cli, next_step_loss
 from tdvae.envs.minipacman import Cell, Recording, record
 from tdvae.envs.minipacman.maze import FREE, WIDTH
-from tdvae.experiments import minipacman, minipacman_probes
-from tdvae.experiments.minipacman_probes import LONG_AGO, SKIPPED, Hidden, hidden
-from tdvae.experiments.probes import fit_reader
+from tdvae.experiments.minipacman import EXPERIMENT, probes
+from tdvae.experiments.minipacman.experiment import parameters
+from tdvae.experiments.minipacman.games import played
+from tdvae.experiments.minipacman.measures import densities, frame_terms
+from tdvae.experiments.minipacman.presets import CLASSES, COMPARED, METHODS, PRESETS
+from tdvae.experiments.minipacman.probes import LONG_AGO, SKIPPED, Hidden, hidden
+from tdvae.experiments.shared.experiment import Task
+from tdvae.experiments.shared.probes import fit_reader
 from tdvae.models import build
 
 GAMES, FRAMES = 40, 60
@@ -71,17 +76,17 @@ def test_what_is_in_view_and_what_was_eaten(recording: Recording, truth: Hidden)
 
 def test_knowing_nothing_of_the_ghost_costs_the_log_of_the_cells_out_of_view(truth: Hidden) -> None:
     rows = truth.out_of_sight.nonzero()[:, 0]
-    some = minipacman_probes.rows_of(truth, rows)
-    loss = minipacman_probes.ghost_loss(torch.zeros(len(rows), len(FREE)), some)
+    some = probes.rows_of(truth, rows)
+    loss = probes.ghost_loss(torch.zeros(len(rows), len(FREE)), some)
     torch.testing.assert_close(loss, torch.log((~some.seen).sum(1).float()))
 
 
 def test_a_reader_finds_the_ghost_in_codes_that_hold_it(truth: Hidden) -> None:
     codes = torch.nn.functional.one_hot(truth.ghost.clamp(min=0), len(FREE)).float()
-    reader = minipacman_probes.fit_ghost_reader(codes, truth, steps=300)
+    reader = probes.fit_ghost_reader(codes, truth, steps=300)
     rows = truth.out_of_sight.nonzero()[:, 0]
-    some = minipacman_probes.rows_of(truth, rows)
-    assert float(minipacman_probes.ghost_loss(reader(codes[rows]), some).mean()) < 0.2
+    some = probes.rows_of(truth, rows)
+    assert float(probes.ghost_loss(reader(codes[rows]), some).mean()) < 0.2
 
 
 def test_a_reader_of_nothing_learns_the_base_rate() -> None:
@@ -96,16 +101,16 @@ def test_a_reader_of_nothing_learns_the_base_rate() -> None:
 
 @pytest.mark.parametrize("name", ["cpu", "paper"])
 def test_the_three_models_have_as_many_parameters(name: str) -> None:
-    parameters = minipacman.parameters(minipacman.PRESETS[name])
-    counts = [parameters[method] for method in minipacman.COMPARED]
+    of_models = parameters(PRESETS[name])
+    counts = [of_models[method] for method in COMPARED]
     assert max(counts) < 1.03 * min(counts)
 
 
 def test_what_the_cells_of_each_class_cost_adds_up_to_the_frame() -> None:
-    preset = minipacman.PRESETS["smoke"]
+    preset = PRESETS["smoke"]
     model = build(preset.models["next_step"])
-    data = minipacman_probes.observed(minipacman.played(preset, 3, 0))
-    measures = minipacman.densities(model, data, samples=2)
+    data = probes.observed(played(preset, 3, 0))
+    measures = densities(model, data, samples=2)
     assert set(measures) == {"nll", "frame_by_class"}  # no state, no bound
     with torch.no_grad():
         loss = float(Learner(model, next_step_loss)(data, None).total)
@@ -113,28 +118,27 @@ def test_what_the_cells_of_each_class_cost_adds_up_to_the_frame() -> None:
     assert sum(measures["frame_by_class"].values()) == pytest.approx(loss, rel=1e-5)
     # An untrained decoder finds all classes about as likely, so walls cost as many times ln 7 as a frame has walls.
     walls = float((data.x == Cell.WALL).float().sum((2, 3)).mean())
-    assert measures["frame_by_class"]["wall"] == pytest.approx(walls * math.log(minipacman.CLASSES), rel=0.1)
+    assert measures["frame_by_class"]["wall"] == pytest.approx(walls * math.log(CLASSES), rel=0.1)
 
 
-def test_only_the_named_model_learns_slower(tmp_path: Path) -> None:
-    preset = replace(minipacman.PRESETS["smoke"], rates={"filtering": 0.5})
+def test_only_the_named_model_learns_slower() -> None:
+    preset = replace(PRESETS["smoke"], rates={"filtering": 0.5})
     rates = {}
     for method in ("filtering", "mean_field"):
-        minipacman.train(preset, "smoke", method, 0, tmp_path / method, False, "none")
-        config = json.loads((tmp_path / method / "config.json").read_text())
-        rates[method] = config["train"]["learning_rate"], config["train"]["muon_learning_rate"]
+        config = EXPERIMENT.training(preset, Task(0, method, method)).config
+        rates[method] = config.learning_rate, config.muon_learning_rate
     assert rates["mean_field"] == (preset.train.learning_rate, preset.train.muon_learning_rate)
     assert rates["filtering"] == (0.5 * preset.train.learning_rate, 0.5 * preset.train.muon_learning_rate)
 
 
 def test_the_bound_per_dimension_counts_each_colour_as_a_bit() -> None:
     """A model that is certain of every class pays its latent terms, and little else, over 75 dimensions."""
-    preset = minipacman.PRESETS["smoke"]
+    preset = PRESETS["smoke"]
     model = build(preset.models["mean_field"])
-    data = minipacman_probes.observed(minipacman.played(preset, 3, 0))
+    data = probes.observed(played(preset, 3, 0))
     with torch.no_grad():
-        terms = minipacman.frame_terms(model, data).named()
-        measures = minipacman.densities(model, data, samples=2)
+        terms = frame_terms(model, data).named()
+        measures = densities(model, data, samples=2)
     assert terms["surprise"].shape == (3, preset.frames)
     # An untrained decoder says every colour is about as likely as not: some ln 2 a dimension, plus the latents' share.
     assert measures["elbo_per_dimension"] == pytest.approx(math.log(2) + float(terms["surprise"].mean()) / 75, abs=0.15)
@@ -147,15 +151,15 @@ def test_the_command_end_to_end_and_again(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr("sys.argv", ["tdvae", "run", "minipacman", "--preset", "smoke", *where, *more])
         cli.main()
         content = json.loads((tmp_path / "out" / "minipacman.json").read_text())
-        assert set(content["parameters"]) == set(minipacman.METHODS)
+        assert set(content["parameters"]) == set(METHODS)
         measures: dict[str, dict[str, dict[str, float]]] = content["measures"]
         return measures
 
     measures = run()
     for name in ("elbo", "nll_joint", "elbo_per_dimension"):
-        assert set(measures[name]) == set(minipacman.COMPARED)
-    assert set(measures["nll"]) == set(measures["frame_by_class"]) == set(minipacman.METHODS)
-    for method in minipacman.COMPARED:  # more samples tighten the bound
+        assert set(measures[name]) == set(COMPARED)
+    assert set(measures["nll"]) == set(measures["frame_by_class"]) == set(METHODS)
+    for method in COMPARED:  # more samples tighten the bound
         assert measures["nll"][method]["mean"] < measures["elbo"][method]["mean"] + 0.5
     ratio = measures["elbo"]["tdvae"]["mean"] / measures["elbo"]["filtering"]["mean"]
     assert measures["elbo_ratio"]["tdvae"]["mean"] == pytest.approx(ratio)

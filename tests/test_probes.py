@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tdvae import InputError
-from tdvae.experiments.probes import PROBES, fit_reader, probe
+from tdvae.experiments.shared.probes import PROBES, fit_reader, probe
 
 
 def halves(codes: torch.Tensor, labels: torch.Tensor, kind: str) -> torch.Tensor:
@@ -40,7 +40,7 @@ def test_a_logistic_probe_is_at_the_optimum_of_its_loss() -> None:
     """Newton's fixed point: where scipy's optimiser of the same ridge problem ends as well."""
     from scipy.optimize import minimize
 
-    from tdvae.experiments.probes import RIDGE, _fit_logistic
+    from tdvae.experiments.shared.probes import RIDGE, _fit_logistic
 
     torch.manual_seed(1)
     codes, labels = torch.randn(1, 200, 3), torch.rand(200) > 0.4

@@ -6,12 +6,18 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 import tyro
 
 from tdvae.errors import InputError, TDVAEError
+from tdvae.experiments.registry import EXPERIMENTS
+
+if TYPE_CHECKING:
+    ExperimentName = str
+else:
+    ExperimentName = Literal[tuple(EXPERIMENTS)]  # the choices that the command line offers
 
 
 def _unused_folder(stem: str) -> Path:
@@ -27,12 +33,11 @@ def _unused_folder(stem: str) -> Path:
 class Run:
     """Train, evaluate and draw one of the paper's experiments: prints a table, writes results and a figure."""
 
-    experiment: tyro.conf.Positional[
-        Literal["oscillator", "oscillator-ablations", "switching", "moving-mnist", "minipacman", "first-person"]
-    ]
+    experiment: tyro.conf.Positional[ExperimentName]
     """Which experiment. oscillator-ablations trains the demo's recipe again and again, with one thing changed."""
-    preset: Literal["smoke", "demo", "cpu", "paper"] = "cpu"
-    """smoke: seconds. demo: minutes. cpu: what our published results use. paper: the paper's own form and sizes."""
+    preset: str | None = None
+    """smoke: seconds. demo: minutes. cpu: what our published results use. paper: the paper's own form and sizes.
+    By default the one of our published results; not every experiment has each of them."""
     seed: int | None = None
     """Train only this seed. By default the preset's own, side by side on the machine's cores."""
     run_dir: Path | None = None
@@ -43,18 +48,15 @@ class Run:
     """Go on with an interrupted run; needs --run-dir."""
 
     def main(self) -> None:
-        from tdvae.experiments import run
+        from tdvae.experiments import registry
+        from tdvae.experiments.shared.runner import run
 
         if self.resume and self.run_dir is None:
             raise InputError("--resume: say which run, with --run-dir")
-        ablations = self.experiment == "oscillator-ablations"
-        if ablations and self.preset != "cpu":
-            raise InputError("--preset: oscillator-ablations have one length, the demo's; leave it out")
-        folder = self.run_dir or _unused_folder(self.experiment if ablations else f"{self.experiment}-{self.preset}")
-        if ablations:
-            run.run_ablations(self.seed, folder, self.out, self.resume)
-        else:
-            run.RUNNERS[self.experiment](self.preset, self.seed, folder, self.out, self.resume)
+        experiment = registry.load(self.experiment)
+        preset = self.preset or experiment.published
+        folder = self.run_dir or _unused_folder(f"{self.experiment}-{preset}")
+        run(experiment, preset, self.seed, folder, self.out, self.resume)
 
 
 @dataclass(frozen=True)
@@ -88,16 +90,16 @@ class Fit:
     """Also log for TensorBoard, into the run folder."""
 
     def main(self) -> None:
-        from tdvae import saved
-        from tdvae.experiments import own_data
-        from tdvae.experiments.report import show_table, summarise
+        from tdvae import forecasting, saved
+        from tdvae.reporting.results import summarise
+        from tdvae.reporting.tables import show
         from tdvae.training import TrainConfig
 
         if self.resume and self.run_dir is None:
             raise InputError("--resume: say which run, with --run-dir")
         if self.devices > 1 and self.run_dir is None:
             raise InputError("--devices: several processes need one --run-dir")
-        own = own_data.OwnData(self.file, self.seed, self.longest_jump)
+        own = forecasting.OwnData(self.file, self.seed, self.longest_jump)
         every = max(1, self.steps // 20)
         config = TrainConfig(
             steps=self.steps,
@@ -115,13 +117,12 @@ class Fit:
         )
         choices = {"layers": self.layers, "latent": self.latent, "belief": self.belief}
         run_dir = self.run_dir or _unused_folder(self.file.stem)
-        own_data.train(own, config, choices, run_dir, self.resume)
+        forecasting.train(own, config, choices, run_dir, self.resume)
         if int(os.environ.get("RANK", "0")) > 0:
             return  # the first process speaks for all
-        measures = summarise([own_data.evaluate(saved.load(run_dir), own, self.seed)])
-        table = {name: label for name, label in own_data.TABLE.items() if name in measures}
-        show_table(f"{self.file.name}: forecasts of held-out sequences", measures, table)
-        middle = int(own.parts()[2].lengths.min()) // 2
+        measures = summarise([forecasting.evaluate(saved.load(run_dir), own, self.seed)])
+        show(f"{self.file.name}: forecasts of held-out sequences", forecasting.tables(measures))
+        middle = int(own.parts[2].lengths.min()) // 2
         print(f"the run is in {run_dir}; roll it out with: tdvae rollout {run_dir} --from {middle} --jumps 1,1")
 
 
@@ -137,7 +138,7 @@ class Eval:
     """Print JSON instead of a table."""
 
     def main(self) -> None:
-        from tdvae.experiments.evaluation import evaluate_saved
+        from tdvae.experiments.shared.evaluation import evaluate_saved
 
         evaluate_saved(self.run, self.seed, self.json)
 
@@ -160,7 +161,7 @@ class Rollout:
     """Print JSON instead of a table."""
 
     def main(self) -> None:
-        from tdvae.experiments.evaluation import rollout_saved
+        from tdvae.experiments.shared.evaluation import rollout_saved
 
         try:
             lengths = [int(part) for part in self.jumps.split(",")]
@@ -183,7 +184,7 @@ class Bench:
     """Write bench.json and a plot into this folder."""
 
     def main(self) -> None:
-        from tdvae.experiments.bench import bench
+        from tdvae.bench.bench import bench
 
         for name, value, least in (("repeats", self.repeats, 1), ("minutes", self.minutes, 0)):
             if value < least:

@@ -15,6 +15,8 @@ from torch import Tensor
 from tdvae.errors import CheckpointError, InputError
 from tdvae.models import Model, build
 from tdvae.models.config import config_from_dict
+from tdvae.objectives import Learner
+from tdvae.stack import Stack
 from tdvae.training import checkpoint
 
 WEIGHTS = Path(str(resources.files("tdvae"))) / "weights"
@@ -45,7 +47,7 @@ def load_saved(run_or_name: str | Path) -> SavedModel:
     if path.exists():
         config = _read_config(path)
         if config["model"].get("kind") == "stack":
-            raise InputError(f"run: {path} is a stack of many runs; tdvae.experiments.switching.load_stack opens it")
+            raise InputError(f"run: {path} is a stack of many runs; tdvae.saved.load_runs opens it")
         saved = checkpoint.best_or_newest(path / "checkpoints")
         # A learner's weights carry the name of the part they belong to.
         weights = {name.removeprefix("model."): value for name, value in saved.tensors["weights"].items()}
@@ -55,6 +57,17 @@ def load_saved(run_or_name: str | Path) -> SavedModel:
         raise InputError(f"run or name: no folder {name!r} here, and no model of that name; known: {shipped_names()}")
     saved = checkpoint.load(WEIGHTS / name)
     return SavedModel(_assemble(saved.state["model"], saved.tensors["weights"], name), name, saved.state["info"])
+
+
+def load_runs(run: str | Path) -> list[Model]:
+    """The models of a run folder: those of a stack, or the only one."""
+    path = Path(run)
+    description = _read_config(path)["model"]
+    if description.get("kind") != "stack":
+        return [load(path)]
+    stack = Stack([Learner(build(config_from_dict(description["of"]))) for _ in range(description["runs"])])
+    stack.load_state_dict(checkpoint.best_or_newest(path / "checkpoints").tensors["weights"])
+    return stack.models()
 
 
 def ship(model: Model, name: str, info: dict[str, Any], folder: Path = WEIGHTS) -> Path:

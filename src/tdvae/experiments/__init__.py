@@ -1,1 +1,1 @@
-"""One file per figure or table of the paper, and one for users' own data."""
+"""The paper's experiments: a folder each, `shared` for what they have in common, `registry` to find one by name."""

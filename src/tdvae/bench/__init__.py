@@ -1,0 +1,1 @@
+"""Benchmarks: what training steps and jumps cost, as ratios and by size."""

@@ -1,0 +1,108 @@
+"""Speed as ratios measured in one run: what pairs cost, what a jump saves, how soon a loss is reached."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Generator
+
+from tdvae.bench import moving_mnist
+from tdvae.data import from_arrays
+from tdvae.experiments.oscillator.measures import TRAIN, record
+from tdvae.experiments.oscillator.presets import PRESETS, Preset
+from tdvae.jumps import paper_mixture
+from tdvae.models import build
+from tdvae.objectives import Learner
+from tdvae.reporting.results import Measures, results, write_results
+from tdvae.reporting.tables import Block, flat, show
+from tdvae.reporting.timing import ratios, spread_of
+from tdvae.rollout import rollout
+from tdvae.training.config import make_optimizers
+
+OSCILLATORS = ("paper", "cpu")
+LABELS = {
+    "sequences_per_second_ratio": "sequences per second with the same gradients / plain baseline",
+    "pairs_per_second_ratio": "training pairs per second / plain baseline",
+    "gradient_difference": "largest difference of those gradients",
+    "held_out_loss_plain": "held-out loss of the plain baseline at the end of its time, nats per frame",
+    "time_to_loss_ratio": "time to that loss / the baseline's time: {}",
+    "peak_megabytes": "peak memory of the whole benchmark, MB",
+    "step_milliseconds": "ms per step of the plain model with 8 pairs, batch 64, T = 20, but {}",
+    "pairs_step_ratio": "oscillator: step with 32 pairs per sequence / with 1, preset {}",
+    "jump_ratio": "oscillator, 100 steps ahead: 100 transitions / one jump, preset {}",
+}
+
+
+def bench(what: str, repeats: int, minutes: float, out: Path | None) -> None:
+    """Measure, print the table, and write bench.json and its plot into ``out``."""
+    begin = time.monotonic()
+    measures: Measures = {}
+    laps: dict[str, moving_mnist.Lap] = {}
+    if what in ("oscillator", "all"):
+        measures |= oscillator_ratios(repeats)
+    if what in ("moving-mnist", "all"):
+        measures |= moving_mnist.speed(repeats)
+        measures["step_milliseconds"] = moving_mnist.costs(repeats)
+        if minutes > 0:
+            laps = moving_mnist.race(minutes, look_every=5.0)
+            measures |= moving_mnist.race_measures(laps)
+    content = results("bench", what, [0], time.monotonic() - begin, [{}], {})
+    content["measures"] = measures
+    content["note"] = "mean is the median of n times taken in turn, spread half their range; one thread"
+    show("one thread; median ± half the range", tables(content))
+    if out is not None:
+        write_results(out / "bench.json", content)
+        print(f"wrote {out / 'bench.json'}")
+        if "step_milliseconds" in measures:
+            from tdvae.bench import figure  # matplotlib only where something is drawn
+
+            figure.draw(measures["step_milliseconds"], laps, out / "bench.png")
+            print(f"wrote {out / 'bench.png'}")
+
+
+def tables(content: dict[str, Any]) -> list[Block]:
+    """One number per row."""
+    return [flat(content["measures"], LABELS)]
+
+
+def made(content: dict[str, Any]) -> str:
+    """How the numbers were made: the sentence below the table in the docs."""
+    return f"`{content['command']}`; {content['note']}."
+
+
+def oscillator_ratios(repeats: int) -> Measures:
+    """For App. D's model and for the published one."""
+    measures: Measures = {"pairs_step_ratio": {}, "jump_ratio": {}}
+    for name in OSCILLATORS:
+        preset = PRESETS[name]
+        learner = Learner(build(preset.model))
+        measures["pairs_step_ratio"][name] = spread_of(_pairs_ratio(learner, preset, repeats))
+        measures["jump_ratio"][name] = spread_of(_jump_ratio(learner, repeats))
+    return measures
+
+
+def _pairs_ratio(learner: Learner, preset: Preset, repeats: int) -> list[float]:
+    """A whole training step (loss, gradients, clipping, optimisers) on the same 32 sequences."""
+    batch = from_arrays(record(preset.settings, 32, 0, TRAIN).x)
+    optimizers = make_optimizers(preset.train, learner)
+
+    def step(pairs: int) -> None:
+        times = paper_mixture().sample(batch.lengths, pairs, Generator().manual_seed(0))
+        learner.zero_grad()
+        learner(batch, times).total.backward()
+        learner.clip_gradients(preset.train.clip)
+        for optimizer in optimizers:
+            optimizer.step()
+
+    return ratios(lambda: step(32), lambda: step(1), repeats)
+
+
+def _jump_ratio(learner: Learner, repeats: int) -> list[float]:
+    """256 states, a hundred steps ahead."""
+    model = learner.model
+    with torch.no_grad():
+        state = model.sample_state(model.initial(64), 4)
+    return ratios(lambda: rollout(model, state, [1] * 100), lambda: rollout(model, state, [100]), repeats)

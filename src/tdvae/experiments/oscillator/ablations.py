@@ -1,0 +1,107 @@
+"""Ablations of the oscillator's recipe: the demo preset, with one thing changed at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tdvae.experiments.oscillator.experiment import Oscillator
+from tdvae.experiments.oscillator.measures import HORIZONS
+from tdvae.experiments.oscillator.presets import PRESETS, Preset, curriculum
+from tdvae.experiments.shared.experiment import Experiment, Task, Training, by_seed
+from tdvae.jumps import Widening, paper_mixture
+from tdvae.models import Model
+from tdvae.reporting.results import Measures
+from tdvae.reporting.tables import Block, Table
+from tdvae.saved import SavedModel
+from tdvae.types import Sequences
+
+_RECIPE = PRESETS["demo"]
+
+
+def _with_model(**changes: object) -> Preset:
+    return replace(_RECIPE, model=replace(_RECIPE.model, **changes))  # type: ignore[arg-type]
+
+
+VARIANTS = {
+    "recipe": _RECIPE,
+    "app_d": replace(_RECIPE, model=PRESETS["paper"].model, train=replace(_RECIPE.train, optimizer="adam")),
+    "lstm": _with_model(belief_network="lstm", belief=64),
+    "free_smoothing": _with_model(smoothing="free"),
+    "drift_stays": _with_model(drift="stay"),
+    "no_drift": _with_model(drift="none"),
+    "gated_maps": _with_model(maps="gated"),
+    "dt_as_number": _with_model(dt="number"),
+    "learned_sigma": _with_model(sigma=None),
+    "adam": replace(_RECIPE, train=replace(_RECIPE.train, optimizer="adam")),
+    "paper_jumps_only": replace(_RECIPE, jumps=curriculum().first),
+    "sharp_from_start": replace(_RECIPE, jumps=Widening(curriculum().then, start=2, until=0.34)),
+    "no_curriculum": replace(_RECIPE, jumps=paper_mixture()),
+}
+REPORTED = {"information_share": "share at δt = {}", "coverage_90": "coverage of the 90 % interval"}
+
+
+@dataclass(frozen=True)
+class Variants:
+    """The presets that are compared."""
+
+    variants: dict[str, Preset] = field(default_factory=lambda: VARIANTS)
+    seeds: tuple[int, ...] = (0,)
+
+
+ABLATIONS = {"demo": Variants()}
+_OSCILLATOR = Oscillator()
+
+
+class OscillatorAblations(Experiment[Variants]):
+    """The oscillator's experiment with each variant in the place of its preset."""
+
+    name = "oscillator_ablations"
+    title = "oscillator"
+    presets = ABLATIONS
+    published = "demo"
+
+    def tasks(self, preset: Variants, seeds: list[int]) -> list[Task]:
+        return [Task(seed, variant, variant) for seed in seeds for variant in preset.variants]
+
+    def training(self, preset: Variants, task: Task) -> Training:
+        return _OSCILLATOR.training(preset.variants[task.variant], task)
+
+    def measure(self, preset: Variants, task: Task, models: list[Model]) -> Measures:
+        return _OSCILLATOR.measure(preset.variants[task.variant], task, models)
+
+    def combine(self, preset: Variants, measures: dict[Task, Measures]) -> list[Measures]:
+        """Measures of one δt, nested by variant."""
+        return [
+            {
+                f"{measure}_dt{dt}": {name: values[measure][str(dt)] for name, values in variants.items()}
+                for measure in REPORTED
+                for dt in HORIZONS
+            }
+            for variants in by_seed(measures).values()
+        ]
+
+    def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
+        """A row for each variant: its shares and coverages by δt."""
+        measures, horizons = content["measures"], " / ".join(map(str, HORIZONS))
+        rows = []
+        for variant, seconds in content["train_seconds"].items():
+            row = [f"`{variant}`"]
+            for measure in REPORTED:
+                values = [measures[f"{measure}_dt{dt}"][variant]["mean"] for dt in HORIZONS]
+                row.append(" / ".join(f"{round(value, 2) + 0:.2f}" for value in values))  # + 0: no -0.00
+            rows.append([*row, "" if seconds is None else f"{seconds / 60:.1f}"])
+        columns = [label.format(horizons) for label in REPORTED.values()]
+        return {self.name: [Table(["variant", *columns, "minutes"], rows)]}
+
+    def made(self, content: dict[str, Any]) -> str:
+        return f"`{content['command']}`, one seed each."
+
+    def heading(self, content: dict[str, Any]) -> str:
+        return "oscillator: one change at a time"
+
+    def evaluate(self, found: SavedModel, seed: int) -> Measures:
+        return _OSCILLATOR.evaluate(found, seed)
+
+    def held_out(self, found: SavedModel, seed: int) -> Sequences:
+        return _OSCILLATOR.held_out(found, seed)

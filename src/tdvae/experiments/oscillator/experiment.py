@@ -1,0 +1,92 @@
+"""The oscillator as an experiment: one training per seed, measured against exact inference."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tdvae.data import OscillatorSettings, from_arrays
+from tdvae.experiments.oscillator.measures import START, TEST, TRAIN, VALIDATION, evaluate, record
+from tdvae.experiments.oscillator.presets import PRESETS, Preset
+from tdvae.experiments.shared.experiment import Experiment, Task, TrainedRun, Training, seeds_of, time_of
+from tdvae.models import Model, build
+from tdvae.objectives import Learner
+from tdvae.reporting.results import Measures
+from tdvae.reporting.tables import Block, by_key
+from tdvae.saved import SavedModel
+from tdvae.training.config import derive_seed
+from tdvae.types import Sequences
+
+LABELS = {
+    "information_share": "share of attainable information",
+    "coverage_50": "coverage of the 50 % interval",
+    "coverage_90": "coverage of the 90 % interval",
+    "nll": "NLL, nats",
+    "nll_bayes": "NLL of exact inference (the limit)",
+    "nll_marginal": "NLL of knowing nothing",
+    "frequency_error": "frequency error of rollouts, rad/step",
+    "frequency_error_exact": "… of the exact posterior's rollouts",
+    "amplitude_error": "amplitude error of rollouts",
+    "amplitude_error_exact": "… of the exact posterior's rollouts",
+}
+
+
+class Oscillator(Experiment[Preset]):
+    """Forecasts and rollouts of a noisy oscillation, beside those of the Bayes-optimal forecaster."""
+
+    name = "oscillator"
+    title = "oscillator"
+    presets = PRESETS
+    rollout_options = f"--from {START} --jumps 20,1,1,1"
+
+    def tasks(self, preset: Preset, seeds: list[int]) -> list[Task]:
+        return [Task(seed, f"seed-{seed}", label=str(seed)) for seed in seeds]
+
+    def training(self, preset: Preset, task: Task) -> Training:
+        validation_sequences = max(32, preset.train_sequences // 100)
+        data = record(preset.settings, preset.train_sequences, task.seed, TRAIN)
+        validation = record(preset.settings, validation_sequences, task.seed, VALIDATION)
+        torch.manual_seed(derive_seed(task.seed))  # the initial weights
+        return Training(
+            Learner(build(preset.model)),
+            from_arrays(data.x),
+            preset.jumps,
+            replace(preset.train, seed=task.seed),
+            from_arrays(validation.x),
+            {"settings": asdict(preset.settings), "test_sequences": preset.test_sequences},
+        )
+
+    def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:
+        return evaluate(models[0], preset.settings, preset.test_sequences, task.seed)
+
+    def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
+        measures = content["measures"]
+        return {self.name: [by_key([(label, measures[name]) for name, label in LABELS.items()], "δt = {}")]}
+
+    def made(self, content: dict[str, Any]) -> str:
+        return (
+            f"`{content['command']}`, seeds {seeds_of(content)}: mean ± standard deviation; {time_of(content)}. "
+            f"The paper shows this experiment in a figure and gives no number."
+        )
+
+    def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
+        from tdvae.experiments.oscillator import figure
+
+        path = folder / "oscillator.png"
+        figure.draw(runs[0].models[0], preset.settings, runs[0].task.seed, path)
+        return [path]
+
+    def evaluate(self, found: SavedModel, seed: int) -> Measures:
+        return evaluate(found.model, settings_of(found.info), found.info["test_sequences"], seed)
+
+    def held_out(self, found: SavedModel, seed: int) -> Sequences:
+        return from_arrays(record(settings_of(found.info), 1, seed, TEST).x)
+
+
+def settings_of(info: dict[str, Any]) -> OscillatorSettings:
+    """The oscillator that a run was trained on, from its info."""
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in info["settings"].items()}
+    return OscillatorSettings(**values)

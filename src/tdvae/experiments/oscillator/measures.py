@@ -1,0 +1,106 @@
+"""Measures of the oscillator's forecasts and rollouts, beside those of exact inference."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from tdvae.data import OscillatorRecord, OscillatorSettings, from_arrays, simulate
+from tdvae.exact import BankPosterior, OscillatorOracle
+from tdvae.experiments.oscillator.signals import read_sinusoid
+from tdvae.likelihood import forecast
+from tdvae.models import Model
+from tdvae.reporting.results import Measures
+from tdvae.rollout import belief_at, rollout
+from tdvae.training.config import derive_seed
+from tdvae.types import Belief
+
+START = 60  # t1: observations seen before the forecast
+HORIZONS = (1, 5, 20, 100)  # δt of the forecast measures
+SKIPS = (20, 100)  # δt of the paper's rollouts, followed by STEPS single steps
+STEPS = 20
+ROLLOUTS = 8  # rolled-out signals per sequence
+SAMPLES = 200  # states per forecast
+
+TRAIN, VALIDATION, TEST = 101, 102, 103  # purposes of derived seeds: no two data sets share one
+
+
+def record(settings: OscillatorSettings, n: int, seed: int, purpose: int) -> OscillatorRecord:
+    return simulate(settings, n, derive_seed(seed, purpose))
+
+
+@torch.no_grad()
+def evaluate(model: Model, settings: OscillatorSettings, n: int, seed: int) -> Measures:
+    """Every measure of the experiment on n fresh sequences."""
+    fresh = record(settings, n, seed, TEST)
+    torch.manual_seed(derive_seed(seed, TEST, 1))
+    belief = belief_at(model, from_arrays(fresh.x), START)
+    oracle = OscillatorOracle(settings)
+    posterior = oracle.observe(fresh.x[:, :START])
+    measures = _forecast_measures(model, belief, oracle, posterior, fresh.x)
+    rolled = {skip: _model_signals(model, belief, skip) for skip in SKIPS}
+    exact = {skip: exact_signals(oracle, posterior, skip, ROLLOUTS) for skip in SKIPS}
+    for suffix, signals in (("", rolled), ("_exact", exact)):
+        errors = {str(skip): _read_off_errors(signal, fresh, skip) for skip, signal in signals.items()}
+        measures[f"frequency_error{suffix}"] = {skip: error[0] for skip, error in errors.items()}
+        measures[f"amplitude_error{suffix}"] = {skip: error[1] for skip, error in errors.items()}
+    return measures
+
+
+def _forecast_measures(
+    model: Model, belief: Belief, oracle: OscillatorOracle, posterior: BankPosterior, x: Tensor
+) -> Measures:
+    names = ("information_share", "coverage_50", "coverage_90", "nll", "nll_bayes", "nll_marginal")
+    measures: Measures = {name: {} for name in names}
+    for dt in HORIZONS:
+        future = x[:, START + dt - 1]
+        predicted = forecast(model, belief, dt, SAMPLES)
+        nll = -float(predicted.log_prob(future).mean())
+        bayes = -float(oracle.forecast(posterior, dt).log_prob(future.double()).mean())
+        marginal = -float(oracle.marginal(START + dt - 1).log_prob(future.double()).mean())
+        place = predicted.cdf(future)
+        values = (
+            (marginal - nll) / (marginal - bayes),
+            *(float(((place - 0.5).abs() <= width / 2).float().mean()) for width in (0.5, 0.9)),
+            nll,
+            bayes,
+            marginal,
+        )
+        for name, value in zip(names, values, strict=True):
+            measures[name][str(dt)] = value
+    return measures
+
+
+def _model_signals(model: Model, belief: Belief, skip: int) -> Tensor:
+    """Rolled-out signals (ROLLOUTS, N, STEPS + 1), decoded without noise: after the jump, then after each step."""
+    states = rollout(model, model.sample_state(belief, ROLLOUTS), [skip] + [1] * STEPS)
+    return model.decode(states).mean[..., 0].movedim(0, -1)
+
+
+def exact_signals(oracle: OscillatorOracle, posterior: BankPosterior, skip: int, n: int) -> Tensor:
+    """The same from exact inference: frequency and state from the posterior, then the true dynamics."""
+    noise = oracle.settings.process_noise
+    hypothesis = torch.multinomial(posterior.weights, n, replacement=True)  # (N, n)
+    rows = torch.arange(len(hypothesis))[:, None]
+    factor = torch.linalg.cholesky(posterior.cov)[hypothesis]
+    state = posterior.mean[rows, hypothesis] + (factor @ torch.randn(*hypothesis.shape, 2, 1).double())[..., 0]
+    frequency = oracle.frequencies[hypothesis]
+    signal = []
+    # A rotation of isotropic noise is isotropic: the whole skip is one turn and one draw.
+    for steps in [skip] + [1] * STEPS:
+        cos, sin = torch.cos(steps * frequency), torch.sin(steps * frequency)
+        u, v = state.unbind(-1)
+        state = torch.stack([cos * u - sin * v, sin * u + cos * v], dim=-1)
+        state = state + noise * math.sqrt(steps) * torch.randn_like(state)
+        signal.append(state[..., 0])
+    return torch.stack(signal, dim=-1).transpose(0, 1)
+
+
+def _read_off_errors(signals: Tensor, fresh: OscillatorRecord, skip: int) -> tuple[float, float]:
+    """Mean absolute errors of frequency and amplitude, read off signals that start at t = START + skip."""
+    frequency, amplitude = read_sinusoid(signals)
+    true_amplitude = fresh.state[:, START + skip - 1].double().norm(dim=-1)
+    frequency_error = (frequency - fresh.frequency.double()).abs().mean()
+    return float(frequency_error), float((amplitude - true_amplitude).abs().mean())

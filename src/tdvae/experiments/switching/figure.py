@@ -1,0 +1,68 @@
+"""The paper's figure of the switching oscillator, and the grid around it: what does the belief still know?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+
+from tdvae.data.switching import OPENING
+from tdvae.experiments.switching.experiment import LABELS as TABLE_LABELS
+from tdvae.experiments.switching.measures import MOMENTS_PROBE, moments
+from tdvae.experiments.switching.presets import METHODS, Preset
+from tdvae.reporting.results import Measures
+
+COLOURS = {"tdvae": "#d1495b", "next_step": "#2e6f95"}
+LABELS = {method: TABLE_LABELS[f"accuracy_{method}"] for method in METHODS}
+Curves = dict[tuple[int, int, str], tuple[list[int], list[list[float]]]]  # (size, interval, method) → steps, accuracies
+
+
+def draw(preset: Preset, measures: Measures, curves: Curves, path: Path) -> None:
+    """A row for each size of the LSTM: accuracy against training steps by interval; last, where it is forgotten."""
+    sizes, intervals = sorted(preset.sizes), sorted(preset.intervals)
+    shape = (len(sizes), len(intervals) + 1)
+    figure, axes = plt.subplots(
+        *shape, figsize=(3.6 * shape[1], 2.9 * shape[0] + 0.5), layout="constrained", squeeze=False, sharey=True
+    )
+    limit = next(iter(measures["accuracy_bayes"].values()))["mean"]
+    for row, size in enumerate(sizes):
+        for column, interval in enumerate(intervals):
+            panel = axes[row, column]
+            _learning(panel, {method: curves[size, interval, method] for method in LABELS})
+            panel.set_title(f"LSTM {size}, interval {interval}", fontsize=10)
+        _forgetting(axes[row, -1], preset, size, measures)
+        axes[row, -1].set_title(f"LSTM {size}: on the way ({MOMENTS_PROBE} probe)", fontsize=10)
+        axes[row, 0].set_ylabel(f"accuracy ({preset.probe} probe)")
+    for panel in axes.flat:
+        best = panel.axhline(limit, color="#333333", linestyle="--", lw=1)
+        chance = panel.axhline(0.5, color="#999999", linestyle=":", lw=1)
+        panel.set_ylim(0.45, 1.0)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    names = [*labels, "exact inference", "chance"]
+    figure.legend([*handles, best, chance], names, loc="outside lower center", ncols=4, frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=100)
+    plt.close(figure)
+
+
+def _learning(axes: Axes, curves: dict[str, tuple[list[int], list[list[float]]]]) -> None:
+    """Mean over runs, and the middle half of them."""
+    for method, (steps, accuracies) in curves.items():
+        values = np.array(accuracies)
+        low, high = np.quantile(values, (0.25, 0.75), axis=1)
+        axes.plot(steps, values.mean(1), color=COLOURS[method], label=LABELS[method])
+        axes.fill_between(steps, low, high, color=COLOURS[method], alpha=0.2, lw=0)
+    axes.set_xlabel("training step")
+
+
+def _forgetting(axes: Axes, preset: Preset, size: int, measures: Measures) -> None:
+    times = moments(preset)
+    for method, colour in COLOURS.items():
+        entries = [measures[f"accuracy_{method}_at"][f"lstm={size},t={t}"] for t in times]
+        means = [entry["mean"] for entry in entries]
+        axes.errorbar(
+            [t - OPENING for t in times], means, [e["spread"] or 0.0 for e in entries], color=colour, marker="o", ms=3
+        )
+    axes.set_xlabel("steps into the separating interval")

@@ -1,0 +1,135 @@
+"""The switching oscillator's presets: the grid of cells, the models of both methods, the curriculum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from tdvae.data.switching import LAST, OPENING, SwitchingCurriculum, SwitchingSettings
+from tdvae.errors import InputError
+from tdvae.experiments.shared.probes import PROBES
+from tdvae.jumps import Around, Bridging, Consecutive, Jumps, Mixture, Uniform, Widening
+from tdvae.models import NextStepConfig, TDVAEConfig
+from tdvae.models.config import RecurrentConfig
+from tdvae.objectives import Objective, next_step_loss, tdvae_loss
+from tdvae.training import TrainConfig
+from tdvae.training.config import derive_seed
+
+METHODS: dict[str, Objective] = {"tdvae": tdvae_loss, "next_step": next_step_loss}
+WEIGHTS, TRAIN, STAGES, PROBE, WATCH, BAYES = 401, 402, 403, 404, 405, 406  # purposes of derived seeds
+UNINFORMATIVE = 3  # first steps of the last interval, which say little about its frequency: no bridge ends there
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A grid of cells and how each is trained, the same for both methods."""
+
+    train: TrainConfig  # its batch is for each run
+    stages: tuple[tuple[int, int], ...]  # (interval, steps): the curriculum
+    mixed: float = 0.5  # share of the steps with an interval drawn from all up to the stage's
+    sizes: tuple[int, ...] = (10, 40, 128)
+    intervals: tuple[int, ...] = (20, 50, 100)
+    runs: int = 20
+    probe: str = "mlp"  # the headline; the others are reported beside it
+    probe_sequences: int = 2_000  # to fit a probe; as many others to test it
+    watched_sequences: int = 500  # the same, during training
+    bayes_sequences: int = 4_000
+    bayes_grid: int = 48
+    seeds: tuple[int, ...] = (0,)  # of a whole grid; its runs differ anyway
+
+    def __post_init__(self) -> None:
+        for name in ("sizes", "intervals", "stages"):
+            if not getattr(self, name):
+                raise InputError(f"{name}: expected at least one, got none: the grid would be empty")
+        if min(self.sizes) < 1 or min(self.intervals) < 1:
+            raise InputError(f"sizes and intervals: expected at least 1, got {self.sizes} and {self.intervals}")
+        if max(self.intervals) > max(interval for interval, _ in self.stages):
+            raise InputError(f"intervals: got {self.intervals}, but no stage of the curriculum is as long")
+        if self.runs < 1:
+            raise InputError(f"runs: expected at least 1, got {self.runs}")
+        if self.probe not in PROBES:
+            raise InputError(f"probe: expected one of {sorted(PROBES)}, got {self.probe!r}")
+
+
+# What we found to learn, and why, is in docs/switching.md.
+_TRAIN = TrainConfig(
+    batch=32,
+    pairs=32,
+    learning_rate=5e-3,
+    adam_beta2=0.99,
+    schedule="cosine",
+    warmup=50,
+    clip=10.0,
+    validate_every=500,
+    checkpoint_every=500,
+    accelerator="cpu",
+)
+
+PRESETS = {
+    "smoke": Preset(
+        replace(_TRAIN, batch=4, pairs=4, validate_every=3, checkpoint_every=3, log_every=3),
+        stages=((2, 3), (4, 3)),
+        sizes=(4, 6),
+        intervals=(2, 4),
+        runs=2,
+        probe="logistic",
+        probe_sequences=60,
+        watched_sequences=40,
+        bayes_sequences=50,
+        bayes_grid=8,
+    ),
+    "cpu": Preset(
+        _TRAIN,
+        stages=((5, 1200), (8, 400), (12, 500), (18, 500), (27, 500), (40, 600), (60, 600), (80, 500), (100, 700)),
+    ),
+    # As far as the paper tells: no curriculum, long training.
+    "paper": Preset(replace(_TRAIN, learning_rate=5e-4, schedule="constant"), stages=((100, 100_000),)),
+}
+
+
+def longest(preset: Preset) -> SwitchingSettings:
+    return SwitchingSettings(interval=max(preset.intervals))
+
+
+def config(method: str, size: int) -> RecurrentConfig:
+    """Both methods' models, around one and the same LSTM."""
+    lstm: dict[str, Any] = {"belief_network": "chrono_lstm", "belief": size, "memory": (1.0, 200.0)}
+    if method == "tdvae":
+        return TDVAEConfig(
+            likelihood="first_components",
+            sigma=0.1,
+            layers=1,
+            latent=5,
+            maps="residual",
+            hidden=32,
+            blocks=1,
+            drift="stay",
+            smoothing="product",
+            smoothing_sees_b2=False,
+            log_sigma=-1.5,
+            **lstm,
+        )
+    return NextStepConfig(decoder=(32, 32), predicts_sigma=True, **lstm)
+
+
+def jumps() -> Jumps:
+    """TD-VAE's pairs: short ones, many of them around the last switch, and a few bridges into the last interval."""
+    short = Mixture((Consecutive(), Widening(Uniform(1, 6), start=1, until=0.25)), (0.8, 0.2))
+    return Bridging(0.06, OPENING, LAST - UNINFORMATIVE, Around(0.4, LAST, 5, short), since=0.05)
+
+
+def curriculum(preset: Preset, seed: int) -> SwitchingCurriculum:
+    """The training sequences, a block for each step: the separating interval is lengthened stage by stage.
+
+    A share of the steps draws a shorter one, so that what was learned is not lost.
+    """
+    generator = torch.Generator().manual_seed(derive_seed(seed, STAGES))
+    intervals: list[int] = []
+    for interval, steps in preset.stages:
+        shorter = torch.randint(1, interval + 1, (steps,), generator=generator)
+        mixed = torch.rand(steps, generator=generator) < preset.mixed
+        intervals += torch.where(mixed, shorter, interval).tolist()
+    batch = preset.train.batch * preset.runs
+    return SwitchingCurriculum(longest(preset), tuple(intervals), batch, derive_seed(seed, TRAIN) % 2**62)

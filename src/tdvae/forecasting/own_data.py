@@ -1,0 +1,163 @@
+"""A user's own sequences: fit a model, and compare its forecasts of held-out ones with two baselines."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tdvae.data import from_npz, split
+from tdvae.distributions import Bernoulli, Categorical, DiagonalNormal, Distribution
+from tdvae.errors import InputError
+from tdvae.jumps import Uniform, Widening
+from tdvae.likelihood import forecast
+from tdvae.models import Model, for_data
+from tdvae.models.build import check_classes
+from tdvae.models.config import RecurrentConfig
+from tdvae.objectives import Learner
+from tdvae.reporting.results import Measures
+from tdvae.reporting.tables import Block, by_key
+from tdvae.rollout import belief_at
+from tdvae.saved import SavedModel
+from tdvae.training import FitResult, TrainConfig, fit
+from tdvae.training.config import derive_seed
+from tdvae.types import Sequences
+
+NAME = "fit"
+HORIZONS = (1, 2, 5, 10, 20, 50, 100)
+SAMPLES = 200
+LABELS = {
+    "nll": "NLL of the model, nats per step",
+    "nll_last_value": "… of the last value, with fitted spread",
+    "nll_marginal": "… of the marginal",
+}
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """Where a run's sequences come from, and how they were split: enough to find its test sequences again."""
+
+    file: Path
+    split_seed: int
+    longest_jump: int
+
+    @cached_property
+    def parts(self) -> tuple[Sequences, Sequences, Sequences]:
+        """Training, validation and test sequences; read from the file once."""
+        return split(from_npz(self.file), self.split_seed)
+
+    def info(self) -> dict[str, Any]:
+        return {
+            "experiment": NAME,
+            "file": str(self.file.resolve()),
+            "sha256": hashlib.sha256(self.file.read_bytes()).hexdigest(),
+            "split_seed": self.split_seed,
+            "longest_jump": self.longest_jump,
+        }
+
+    @classmethod
+    def from_info(cls, info: dict[str, Any]) -> OwnData:
+        own = cls(Path(info["file"]), info["split_seed"], info["longest_jump"])
+        if not own.file.exists() or own.info()["sha256"] != info["sha256"]:
+            raise InputError(f"file: {own.file}, which this run was trained on, is gone or has changed")
+        return own
+
+
+def train(own: OwnData, config: TrainConfig, choices: dict[str, Any], run_dir: Path, resume: bool) -> FitResult:
+    """Fit a TD-VAE to the file's training part; the widening curriculum ends at ``longest_jump``."""
+    data, validation, test = own.parts
+    shortest = min(int(part.lengths.min()) for part in (data, validation))
+    if own.longest_jump > shortest:
+        raise InputError(f"longest_jump: {own.longest_jump} steps do not fit the shortest sequence of {shortest}")
+    if int(test.lengths.min()) < 2:
+        raise InputError("lengths: a test sequence of a single step has nothing to forecast, expected at least 2")
+    if not data.x.is_floating_point() and data.x.dtype != torch.bool:
+        # A rare class may be in one part only; that it exists is all that is taken from the others.
+        classes = max(int(part.x.max()) for part in (data, validation, test)) + 1
+        check_classes(classes)
+        choices = {**choices, "classes": classes}
+    jumps = Widening(Uniform(1, own.longest_jump), start=2, until=0.35)
+    octaves = max(8, math.ceil(math.log2(own.longest_jump)) + 1)
+    torch.manual_seed(derive_seed(config.seed))
+    model = for_data(data, **{"octaves": octaves, **choices})
+    return fit(Learner(model), data, jumps, config, run_dir, validation, resume, own.info())
+
+
+@torch.no_grad()
+def evaluate(model: Model, own: OwnData, seed: int) -> Measures:
+    """Forecasts from the middle of the test sequences, by δt. The baselines are fitted on the training part."""
+    data, _, test = own.parts
+    torch.manual_seed(derive_seed(seed))
+    start = max(1, int(test.lengths.min()) // 2)
+    belief = belief_at(model, test, start)
+    measures: Measures = {"nll": {}, "nll_marginal": {}}
+    for dt in HORIZONS:
+        if dt > own.longest_jump or start + dt > int(test.lengths.min()) or dt >= int(data.lengths.max()):
+            continue
+        future = test.x[:, start + dt - 1]
+        actions = None if test.actions is None else test.actions[:, start : start + dt]
+        density = forecast(model, belief, dt, SAMPLES, actions)
+        measures["nll"][str(dt)] = -float(density.log_prob(future).mean())
+        measures["nll_marginal"][str(dt)] = -float(_marginal(data, model).log_prob(future).mean())
+        if data.x.is_floating_point():
+            last = _last_value(data, test.x[:, start - 1], dt)
+            measures.setdefault("nll_last_value", {})[str(dt)] = -float(last.log_prob(future).mean())
+    return measures
+
+
+class OwnDataRuns:
+    """How `tdvae eval` and `tdvae rollout` treat the runs of `tdvae fit`."""
+
+    @property
+    def paper(self) -> Measures:
+        return {}
+
+    def evaluate(self, found: SavedModel, seed: int) -> Measures:
+        return evaluate(found.model, OwnData.from_info(found.info), seed)
+
+    def held_out(self, found: SavedModel, seed: int) -> Sequences:
+        """One of the test sequences, chosen by ``seed``."""
+        test = OwnData.from_info(found.info).parts[2]
+        return test.select(torch.tensor([seed % len(test)]))
+
+    def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
+        return {NAME: tables(content["measures"])}
+
+
+def tables(measures: Measures) -> list[Block]:
+    """The summarised measures: a row for each forecaster, a column for each δt."""
+    return [by_key(((label, measures[name]) for name, label in LABELS.items() if name in measures), "δt = {}")]
+
+
+RUNS = OwnDataRuns()
+
+
+def _marginal(data: Sequences, model: Model) -> Distribution:
+    """The best density that ignores time: each dimension's own frequencies, or mean and spread."""
+    steps, ndim = data.x[data.mask], data.x.ndim - 2
+    if data.x.is_floating_point():
+        return DiagonalNormal(steps.mean(0), _log_spread(steps - steps.mean(0)), event_ndim=ndim)
+    if data.x.dtype == torch.bool:
+        share = (steps.float().sum(0) + 0.5) / (len(steps) + 1)
+        return Bernoulli(torch.logit(share), event_ndim=ndim)
+    assert isinstance(model.config, RecurrentConfig)  # only such models have classes
+    counts = torch.nn.functional.one_hot(steps, model.config.classes or -1).sum(0) + 0.5
+    return Categorical(counts.log(), event_ndim=ndim)
+
+
+def _last_value(data: Sequences, last: Tensor, dt: int) -> DiagonalNormal:
+    """Tomorrow as today: the last value, with the spread that changes over δt had in training."""
+    change = data.x[:, dt:] - data.x[:, :-dt]
+    real = data.mask[:, dt:]
+    return DiagonalNormal(last, _log_spread(change[real]).expand_as(last), event_ndim=last.ndim - 1)
+
+
+def _log_spread(values: Tensor) -> Tensor:
+    """log of the root mean square; a constant sensor gets a small one instead of 0."""
+    return values.square().mean(0).sqrt().clamp(min=1e-6).log()

@@ -1,0 +1,1 @@
+"""What every command reports in: measures with mean and spread, results files, tables, times."""

@@ -1,0 +1,163 @@
+"""The one runner: a toy experiment, defined here and registered by one entry, from training to its table."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tdvae import InputError, Learner, TrainConfig, cli
+from tdvae.data import from_arrays
+from tdvae.experiments import registry
+from tdvae.experiments.shared.experiment import Experiment, Task, TrainedRun, Training, by_seed
+from tdvae.experiments.shared.runner import run
+from tdvae.jumps import Uniform
+from tdvae.models import Model, TDVAEConfig, build
+from tdvae.reporting.results import Measures
+from tdvae.reporting.tables import Block, Table, by_key, flat, markdown, show
+
+WALKS = torch.randn(16, 10, 1, generator=torch.Generator().manual_seed(0)).cumsum(1)
+
+
+@dataclass(frozen=True)
+class Preset:
+    steps: int = 2
+    variants: tuple[str, ...] = ("narrow",)
+    seeds: tuple[int, ...] = (0,)
+
+
+class Toy(Experiment[Preset]):
+    """Random walks, and models of two sizes."""
+
+    name = "toy_walks"
+    title = "toy"
+    presets = {"smoke": Preset(), "cpu": Preset(variants=("narrow", "wide"), seeds=(0, 1))}  # noqa: RUF012
+
+    def tasks(self, preset: Preset, seeds: list[int]) -> list[Task]:
+        return [Task(seed, f"{variant}-{seed}", variant) for seed in seeds for variant in preset.variants]
+
+    def training(self, preset: Preset, task: Task) -> Training:
+        torch.manual_seed(task.seed)
+        model = build(TDVAEConfig(belief=4 if task.variant == "narrow" else 8, latent=2, hidden=4))
+        config = TrainConfig(steps=preset.steps, batch=4, pairs=2, seed=task.seed, accelerator="cpu")
+        return Training(Learner(model), from_arrays(WALKS), Uniform(1, 3), config, info={"note": "kept"})
+
+    def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:
+        return {"parameters": float(sum(p.numel() for p in models[0].parameters())), "seed": float(task.seed)}
+
+    def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
+        return [
+            {name: {variant: of[name] for variant, of in variants.items()} for name in ("parameters", "seed")}
+            for variants in by_seed(measures).values()
+        ]
+
+    def constants(self, preset: Preset, seeds: list[int]) -> Measures:
+        return {"limit": {"mean": 0.25, "spread": None, "n": 1}}
+
+    def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
+        measures = content["measures"]
+        rows = [("number of parameters", measures["parameters"]), ("seed", measures["seed"])]
+        return {self.name: [by_key(rows), flat(measures, {"limit": "the limit"})]}
+
+    def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
+        path = folder / "toy.txt"
+        path.write_text(f"{runs[0].task.variant}: {len(runs[0].metrics) > 0}")
+        return [path]
+
+
+TOY = Toy()
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.EXPERIMENTS, "toy-walks", f"{__name__}:TOY")
+
+
+def test_a_new_experiment_runs_from_training_to_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    experiment = registry.load("toy-walks")
+    run(experiment, "smoke", None, tmp_path / "run", tmp_path / "out", resume=False)
+    content = json.loads((tmp_path / "out" / "toy_walks.json").read_text())
+    assert content["seeds"] == [0]
+    assert content["measures"]["limit"]["mean"] == 0.25
+    assert list(content["train_seconds"]) == ["narrow-0"]
+    info = json.loads((tmp_path / "run" / "narrow-0" / "config.json").read_text())["info"]
+    assert info == {"experiment": "toy_walks", "preset": "smoke", "note": "kept"}
+    assert (tmp_path / "out" / "toy.txt").read_text() == "narrow: True"
+    shown = capsys.readouterr().out
+    assert "toy, preset smoke, 1 seed(s)" in shown
+    assert "number of parameters" in shown
+    assert "| the limit | 0.250 |" in markdown(experiment.tables(content)["toy_walks"])
+    assert "seeds 0: mean ± standard deviation" in experiment.made(content)
+
+
+def test_tasks_in_processes_are_combined_by_seed_and_resumed(tmp_path: Path) -> None:
+    run(TOY, "cpu", None, tmp_path / "run", None, resume=False)
+    first = json.loads((tmp_path / "run" / "toy_walks.json").read_text())
+    assert first["measures"]["seed"]["wide"] == {"mean": 0.5, "spread": pytest.approx(0.5**0.5), "n": 2}
+    assert first["measures"]["parameters"]["wide"]["mean"] > first["measures"]["parameters"]["narrow"]["mean"]
+    (tmp_path / "run" / "wide-1" / "measures.json").unlink()  # as if it had been interrupted there
+    run(TOY, "cpu", None, tmp_path / "run", None, resume=True)
+    again = json.loads((tmp_path / "run" / "toy_walks.json").read_text())
+    assert again["measures"] == first["measures"]
+
+
+def test_its_runs_are_found_by_what_they_say_and_refused_where_they_cannot_be_measured_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(TOY, "smoke", None, tmp_path / "run", None, resume=False)
+    monkeypatch.setattr("sys.argv", ["tdvae", "eval", str(tmp_path / "run" / "narrow-0")])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert "which `tdvae run toy-walks` measures" in capsys.readouterr().err
+
+
+def test_what_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="oscillator, oscillator-ablations, switching"):
+        registry.load("pendulum")
+    with pytest.raises(InputError, match="preset: this experiment has smoke, cpu; got paper"):
+        run(TOY, "paper", None, tmp_path / "run", None, resume=False)
+
+
+@pytest.mark.parametrize("name", registry.EXPERIMENTS)
+def test_every_registered_experiment_can_be_loaded_and_listed(name: str) -> None:
+    experiment = registry.load(name)
+    assert experiment.name == name.replace("-", "_")
+    assert experiment.published in experiment.presets
+    for preset in experiment.presets.values():
+        tasks = experiment.tasks(preset, list(preset.seeds))
+        assert len({task.folder for task in tasks}) == len({task.name for task in tasks}) == len(tasks)
+
+
+def test_loading_an_experiment_imports_no_matplotlib() -> None:
+    code = (
+        "import sys; from tdvae.experiments import registry; "
+        "[registry.load(name) for name in registry.EXPERIMENTS]; import tdvae.bench.bench, tdvae.forecasting; "
+        "assert 'matplotlib' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# Tables
+
+
+def test_a_wide_table_is_turned_and_no_number_is_broken(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = [f"measure number {index}" for index in range(12)]
+    table = Table(["", *columns], [["one", *["0.123 ± 0.456"] * 12], ["two", *["7.890 ± 0.123"] * 12]])
+    assert table.turned().turned() == table
+    show("heading", [table])
+    shown = capsys.readouterr().out
+    assert shown.count("0.123 ± 0.456") == shown.count("7.890 ± 0.123") == 12
+    assert sum("measure number" in line for line in shown.splitlines()) == 12
+
+
+def test_markdown_has_the_same_cells() -> None:
+    measures = {"a": {"mean": 0.5, "spread": 0.25}, "b": {"x": {"mean": 2e-5, "spread": None}}}
+    table = flat(measures, {"a": "A", "b": "B {}"})
+    expected = "| | |\n|---|---|\n| A | 0.500 ± 0.250 |\n| B x | 2.0e-05 |\n\na note"
+    assert markdown([table, "a note"]) == expected
