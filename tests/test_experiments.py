@@ -21,7 +21,7 @@ from tdvae import cli, saved
 from tdvae.data import OscillatorSettings, simulate
 from tdvae.exact import OscillatorOracle
 from tdvae.experiments.oscillator import figure as oscillator_figure
-from tdvae.experiments.oscillator.ablations import ABLATIONS, Variants
+from tdvae.experiments.oscillator.ablations import ABLATION_PRESETS, Variants
 from tdvae.experiments.oscillator.measures import START, STEPS, exact_signals
 from tdvae.experiments.oscillator.presets import PRESETS
 from tdvae.experiments.oscillator.signals import GRID, read_sinusoid
@@ -316,7 +316,7 @@ def test_ablations_train_each_variant_and_tell_them_apart(
 ) -> None:
     small = PRESETS["smoke"]
     variants = {"recipe": small, "adam": replace(small, train=replace(small.train, optimizer="adam"))}
-    monkeypatch.setitem(ABLATIONS, "demo", Variants(variants))
+    monkeypatch.setitem(ABLATION_PRESETS, "demo", Variants(variants))
     arguments = ["run", "oscillator-ablations", "--run-dir", str(tmp_path / "run"), "--out", str(tmp_path / "out")]
     command(arguments, monkeypatch)
     shown = capsys.readouterr().out

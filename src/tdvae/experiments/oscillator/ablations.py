@@ -49,7 +49,7 @@ class Variants:
     seeds: tuple[int, ...] = (0,)
 
 
-ABLATIONS = {"demo": Variants()}
+ABLATION_PRESETS = {"demo": Variants()}
 _OSCILLATOR = Oscillator()
 
 
@@ -58,7 +58,7 @@ class OscillatorAblations(Experiment[Variants]):
 
     name = "oscillator_ablations"
     title = "oscillator"
-    presets = ABLATIONS
+    presets = ABLATION_PRESETS
     published = "demo"
 
     def tasks(self, preset: Variants, seeds: list[int]) -> list[Task]:
