@@ -15,6 +15,7 @@ import torch
 from tdvae import InputError, Learner, TrainConfig, cli
 from tdvae.data import from_arrays
 from tdvae.experiments import registry
+from tdvae.experiments.shared import jobs
 from tdvae.experiments.shared.experiment import Experiment, Task, TrainedRun, Training, by_seed
 from tdvae.experiments.shared.runner import run
 from tdvae.jumps import Uniform
@@ -96,7 +97,8 @@ def test_a_new_experiment_runs_from_training_to_its_table(tmp_path: Path, capsys
     assert "seeds 0: mean ± standard deviation" in experiment.made(content)
 
 
-def test_tasks_in_processes_are_combined_by_seed_and_resumed(tmp_path: Path) -> None:
+def test_tasks_are_combined_by_seed_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "_usable_cores", lambda: 1)  # processes take seconds to start
     run(TOY, "cpu", None, tmp_path / "run", None, resume=False)
     first = json.loads((tmp_path / "run" / "toy_walks.json").read_text())
     assert first["measures"]["seed"]["wide"] == {"mean": 0.5, "spread": pytest.approx(0.5**0.5), "n": 2}

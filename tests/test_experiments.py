@@ -331,6 +331,10 @@ def test_ablations_train_each_variant_and_tell_them_apart(
     (tmp_path / "run" / "adam" / "measures.json").unlink()  # as if it had been interrupted there
     command([*arguments, "--resume"], monkeypatch)
     assert json.loads((tmp_path / "out" / "oscillator_ablations.json").read_text())["measures"] == content["measures"]
+    capsys.readouterr()
+    command(["eval", str(tmp_path / "run" / "adam")], monkeypatch)  # a variant's run is an oscillator's
+    share = content["measures"]["information_share_dt1"]["adam"]["mean"]
+    assert f"{share:.3f}" in capsys.readouterr().out
 
 
 def test_eval_prints_json_alone_and_the_same_twice(

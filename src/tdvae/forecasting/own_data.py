@@ -121,13 +121,13 @@ class OwnDataRuns:
     def evaluate(self, found: SavedModel, seed: int) -> Measures:
         return evaluate(found.model, OwnData.from_info(found.info), seed)
 
+    def tables_of_run(self, content: dict[str, Any]) -> list[Block]:
+        return tables(content["measures"])
+
     def held_out(self, found: SavedModel, seed: int) -> Sequences:
         """One of the test sequences, chosen by ``seed``."""
         test = OwnData.from_info(found.info).parts[2]
         return test.select(torch.tensor([seed % len(test)]))
-
-    def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
-        return {NAME: tables(content["measures"])}
 
 
 def tables(measures: Measures) -> list[Block]:

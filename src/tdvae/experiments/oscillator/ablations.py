@@ -103,5 +103,8 @@ class OscillatorAblations(Experiment[Variants]):
     def evaluate(self, found: SavedModel, seed: int) -> Measures:
         return _OSCILLATOR.evaluate(found, seed)
 
+    def tables_of_run(self, content: dict[str, Any]) -> list[Block]:
+        return _OSCILLATOR.tables_of_run(content)
+
     def held_out(self, found: SavedModel, seed: int) -> Sequences:
         return _OSCILLATOR.held_out(found, seed)

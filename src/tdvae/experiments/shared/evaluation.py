@@ -29,9 +29,9 @@ class RunKind(Protocol):
 
     def evaluate(self, found: SavedModel, seed: int) -> Measures: ...
 
-    def held_out(self, found: SavedModel, seed: int) -> Sequences: ...
+    def tables_of_run(self, content: dict[str, Any]) -> list[Block]: ...
 
-    def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]: ...
+    def held_out(self, found: SavedModel, seed: int) -> Sequences: ...
 
 
 def evaluate_saved(run_or_name: str, seed: int, as_json: bool) -> None:
@@ -46,8 +46,7 @@ def evaluate_saved(run_or_name: str, seed: int, as_json: bool) -> None:
     if as_json:
         print(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
         return
-    for blocks in kind.tables(content).values():
-        show(f"{run_or_name} on held-out sequences, seed {seed}", blocks)
+    show(f"{run_or_name} on held-out sequences, seed {seed}", kind.tables_of_run(content))
 
 
 def _kind(found: SavedModel) -> RunKind:

@@ -137,6 +137,10 @@ class Experiment(ABC, Generic[P]):
         """The measures of one saved run, for `tdvae eval`."""
         raise InputError(self._refusal(found))
 
+    def tables_of_run(self, content: dict[str, Any]) -> list[Block]:
+        """The tables of what `evaluate` measures; by default those of the results."""
+        return [block for blocks in self.tables(content).values() for block in blocks]
+
     def held_out(self, found: SavedModel, seed: int) -> Sequences:
         """One sequence that a saved run was not trained on, for `tdvae rollout`."""
         raise InputError(self._refusal(found))

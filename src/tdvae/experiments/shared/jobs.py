@@ -51,10 +51,10 @@ def check_folders(run_dir: Path, out: Path | None, resume: bool) -> None:
 
 
 def do_all(jobs: list[Job]) -> list[Finished]:
-    """A single job here; several in processes."""
-    if len(jobs) == 1:
-        return [_do(jobs[0])]
+    """Jobs that nothing can run beside are done here; others in processes."""
     workers = min(len(jobs), _usable_cores())
+    if workers == 1:
+        return [_do(job) for job in jobs]
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _use_one_thread) as pool:
         return list(pool.map(_do, jobs))
 
