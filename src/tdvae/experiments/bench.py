@@ -18,7 +18,7 @@ from tdvae.experiments.timing import ratios, spread_of
 from tdvae.jumps import paper_mixture
 from tdvae.models import build
 from tdvae.objectives import Learner
-from tdvae.rollout import rollout
+from tdvae.rollouts import rollout
 from tdvae.training.config import make_optimizers
 
 OSCILLATORS = ("paper", "cpu")

@@ -17,7 +17,7 @@ from tdvae.distributions import Categorical
 from tdvae.errors import InputError
 from tdvae.experiments import first_person, minipacman, moving_mnist, oscillator, own_data
 from tdvae.experiments.report import Measures, results, show_flat, show_table
-from tdvae.rollout import belief_at, rollout
+from tdvae.rollouts import belief_at, rollout
 from tdvae.training import checkpoint
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences

@@ -27,7 +27,7 @@ from tdvae.experiments.report import Measures, show_flat, show_table
 from tdvae.jumps import Consecutive, Jumps, Uniform, Widening
 from tdvae.models import TDVAE, ConvTDVAEConfig, build
 from tdvae.objectives import Learner, tdvae_loss
-from tdvae.rollout import belief_at
+from tdvae.rollouts import belief_at
 from tdvae.training import FitResult, TrainConfig, fit
 from tdvae.training.config import derive_seed
 from tdvae.training.log import Progress

@@ -18,7 +18,7 @@ from tdvae.experiments import first_person_measures as measuring
 from tdvae.experiments.first_person import LABELS
 from tdvae.experiments.report import Measures
 from tdvae.models import Model
-from tdvae.rollout import belief_at
+from tdvae.rollouts import belief_at
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
 

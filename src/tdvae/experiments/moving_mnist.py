@@ -20,7 +20,7 @@ from tdvae.jumps import Jumps, Uniform, Widening
 from tdvae.likelihood import importance_log_prob
 from tdvae.models import Model, TDVAEConfig, build
 from tdvae.objectives import Learner, TDVAEParts, pair_terms
-from tdvae.rollout import belief_at
+from tdvae.rollouts import belief_at
 from tdvae.training import FitResult, TrainConfig, fit
 from tdvae.training.config import derive_seed
 from tdvae.training.log import Progress

@@ -19,7 +19,7 @@ from tdvae.jumps import Consecutive, InTurn, Jumps, Mixture, Widening, paper_mix
 from tdvae.likelihood import forecast
 from tdvae.models import Model, TDVAEConfig, build
 from tdvae.objectives import Learner
-from tdvae.rollout import belief_at, rollout
+from tdvae.rollouts import belief_at, rollout
 from tdvae.training import FitResult, TrainConfig, fit
 from tdvae.training.config import derive_seed
 from tdvae.training.log import Progress

@@ -21,7 +21,7 @@ from tdvae.models import Model, for_data
 from tdvae.models.build import check_classes
 from tdvae.models.config import RecurrentConfig
 from tdvae.objectives import Learner
-from tdvae.rollout import belief_at
+from tdvae.rollouts import belief_at
 from tdvae.training import FitResult, TrainConfig, fit
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
