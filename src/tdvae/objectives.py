@@ -144,7 +144,7 @@ class Learner(nn.Module):
 
     >>> import torch, tdvae
     >>> model = tdvae.models.build(tdvae.TDVAEConfig(event_shape=(3,)))
-    >>> sequences = tdvae.data.from_arrays(torch.randn(4, 12, 3).numpy())
+    >>> sequences = tdvae.data.from_arrays(torch.randn(4, 12, 3))
     >>> pairs = tdvae.Pairs(t1=torch.tensor([[2]] * 4), t2=torch.tensor([[5]] * 4))
     >>> terms = tdvae.Learner(model)(sequences, pairs)
     >>> list(terms.named())
