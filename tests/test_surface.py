@@ -154,6 +154,7 @@ def test_a_refused_argument_loads_nothing_large(arguments: str) -> None:
 @pytest.mark.parametrize("shell", SHELLS)
 def test_completion_knows_the_commands(shell: str) -> None:
     script = python(command(["--tyro-print-completion", shell]))
+    assert f"tdvae --tyro-print-completion {shell} >" in (ROOT / "README.md").read_text()
     names = {part.__metadata__[0].name for part in Command.__args__}
     assert names >= {"run", "fit", "eval"}
     assert all(re.search(rf"\b{name}\b", script) for name in names)
