@@ -9,17 +9,18 @@ import torch
 from torch import Tensor, nn
 
 import tdvae
-from tdvae import (
-    InputError,
+from tdvae import InputError
+from tdvae.distributions import DiagonalNormal
+from tdvae.exact import KalmanBank
+from tdvae.likelihood import (
     joint_log_weights,
+    log_mean_exp,
     pair_log_weights,
     particle_log_prob,
+    resampled,
     steps_log_weights,
     trajectory_log_weights,
 )
-from tdvae.distributions import DiagonalNormal
-from tdvae.exact import KalmanBank
-from tdvae.likelihood import log_mean_exp, resampled
 from tdvae.models import Filtering, FilteringConfig, MeanFieldConfig, StateSpace, TDVAEConfig, build
 from tdvae.models.config import LatentConfig
 from tdvae.nn.dense import ObservationEncoder
@@ -249,7 +250,7 @@ def test_the_elbo_with_a_closed_kl_is_the_mean_log_weight(config: LatentConfig) 
     data = Sequences(torch.randint(3, (1, 4, 2)), torch.tensor([4]))
     weights = trajectory_log_weights(model, data, samples=5_000)[:, 0]
     with torch.no_grad():
-        totals = torch.stack([tdvae.state_space_loss(model, data, None).total * 4 for _ in range(2_000)])  # type: ignore[arg-type]
+        totals = torch.stack([tdvae.objectives.state_space_loss(model, data, None).total * 4 for _ in range(2_000)])  # type: ignore[arg-type]
     error = math.hypot(float(weights.std()) / 5_000**0.5, float(totals.std()) / 2_000**0.5)
     assert abs(float(weights.mean() + totals.mean())) < 4 * error
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tdvae import Learner, cli, next_step_loss
+from tdvae import Learner, cli
 from tdvae.envs.minipacman import Cell, Recording, record
 from tdvae.envs.minipacman.maze import FREE, WIDTH
 from tdvae.experiments.minipacman import EXPERIMENT, probes
@@ -113,7 +113,7 @@ def test_what_the_cells_of_each_class_cost_adds_up_to_the_frame() -> None:
     measures = densities(model, data, samples=2)
     assert set(measures) == {"nll", "frame_by_class"}  # no state, no bound
     with torch.no_grad():
-        loss = float(Learner(model, next_step_loss)(data, None).total)
+        loss = float(Learner(model)(data, None).total)
     assert measures["nll"] == pytest.approx(loss, rel=1e-5)
     assert sum(measures["frame_by_class"].values()) == pytest.approx(loss, rel=1e-5)
     # An untrained decoder finds all classes about as likely, so walls cost as many times ln 7 as a frame has walls.

@@ -20,9 +20,7 @@ from tdvae.models import (
     FilteringConfig,
     MeanFieldConfig,
     Model,
-    NextStep,
     NextStepConfig,
-    StateSpace,
     build,
     for_data,
 )
@@ -120,12 +118,6 @@ def any_model(request: pytest.FixtureRequest) -> Model:
     return build({**CONFIGS, **NEXT_STEP, **STATE_SPACE}[request.param])
 
 
-def learner_of(model: Model) -> Learner:
-    if isinstance(model, StateSpace):
-        return Learner(model, tdvae.state_space_loss)
-    return Learner(model, tdvae.next_step_loss if isinstance(model, NextStep) else tdvae.tdvae_loss)
-
-
 def test_update_is_filter(any_model: Model) -> None:
     sequences = observations(any_model.config)
     codes = any_model.filter(sequences).codes
@@ -182,7 +174,7 @@ def test_states_roll_out_and_decode(any_model: Model) -> None:
 def test_a_saved_model_loads_as_the_same(any_model: Model, tmp_path: Path) -> None:
     data = observations(any_model.config)
     config = TrainConfig(steps=2, batch=2, pairs=3)
-    tdvae.fit(learner_of(any_model), data, jumps.Uniform(1, 3), config, tmp_path / "run", progress="none")
+    tdvae.fit(Learner(any_model), data, jumps.Uniform(1, 3), config, tmp_path / "run", progress="none")
     loaded = tdvae.load(tmp_path / "run")
     assert loaded.config == any_model.config
     for name, value in any_model.state_dict().items():
@@ -194,7 +186,7 @@ def test_other_precisions_train(any_model: Model, tmp_path: Path, precision: Lit
     config = TrainConfig(steps=2, batch=2, pairs=3, precision=precision, accelerator="cpu")
     law = jumps.Uniform(1, 3)
     result = tdvae.fit(
-        learner_of(any_model), observations(any_model.config), law, config, tmp_path / "run", progress="none"
+        Learner(any_model), observations(any_model.config), law, config, tmp_path / "run", progress="none"
     )
     assert result.steps == 2
     assert all(bool(torch.isfinite(p).all()) for p in any_model.parameters())
@@ -204,7 +196,7 @@ def test_every_parameter_learns(any_model: Model) -> None:
     sequences = observations(any_model.config)
     pairs = jumps.Uniform(1, 4).sample(sequences.lengths, 20, torch.Generator().manual_seed(0))
     pairs = Pairs(torch.cat([torch.zeros(N, 1).long(), pairs.t1], 1), torch.cat([torch.ones(N, 1).long(), pairs.t2], 1))
-    learner_of(any_model)(sequences, pairs).total.backward()
+    Learner(any_model)(sequences, pairs).total.backward()
     still = [name for name, p in any_model.named_parameters() if p.grad is None or not bool(p.grad.abs().sum() > 0)]
     assert still == []
 
@@ -301,7 +293,7 @@ def test_the_action_before_an_observation_is_part_of_its_prediction() -> None:
         start = model.sample_state(model.initial(N), 1)
         surprise = -model.predict(start, 1, one.actions).log_prob(one.x[:, 0]).mean()
         pairs = Pairs(torch.zeros(N, 1, dtype=torch.long), torch.ones(N, 1, dtype=torch.long))
-        torch.testing.assert_close(tdvae.next_step_loss(model, one, pairs).total, surprise)
+        torch.testing.assert_close(tdvae.objectives.next_step_loss(model, one, pairs).total, surprise)
 
 
 def test_an_action_belongs_to_the_observation_it_causes() -> None:
@@ -395,7 +387,7 @@ def test_a_next_step_predictor_predicts_what_its_loss_scores() -> None:
             for t in range(length):
                 z = model.sample_state(tdvae.belief_at(model, one, t), 1)
                 surprise.append(-model.predict(z, 1).log_prob(one.x[:, t]))
-        loss = tdvae.next_step_loss(model, Sequences(x, lengths), Pairs(lengths, lengths)).total
+        loss = tdvae.objectives.next_step_loss(model, Sequences(x, lengths), Pairs(lengths, lengths)).total
     torch.testing.assert_close(loss, torch.stack(surprise).mean())
 
 
@@ -444,7 +436,7 @@ def test_a_loss_does_not_depend_on_what_it_leaves_unread() -> None:
     for last in (None, T):  # as needed; all
         model.zero_grad()
         torch.manual_seed(0)
-        loss = tdvae.tdvae_loss(model, sequences, Pairs(pairs.t1, pairs.t2, last)).total
+        loss = tdvae.objectives.tdvae_loss(model, sequences, Pairs(pairs.t1, pairs.t2, last)).total
         loss.backward()
         found.append([loss.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
     for needed, everything in zip(*found, strict=True):
@@ -461,7 +453,7 @@ def test_padding_is_no_part_of_the_elbo(name: str) -> None:
     losses = []
     for sequences in (short, replace(short, x=x)):
         torch.manual_seed(0)
-        losses.append(learner_of(model)(sequences, Pairs(torch.zeros(0), torch.zeros(0))).total)
+        losses.append(Learner(model)(sequences, Pairs(torch.zeros(0), torch.zeros(0))).total)
     assert bool(torch.isfinite(losses[0]))
     torch.testing.assert_close(losses[0], losses[1])
 

@@ -11,13 +11,23 @@ import torch
 from torch import Tensor
 
 import tdvae
-from tdvae import Learner, TDVAEConfig, importance_log_prob, jumps, pair_terms, subsequence_loss, tdvae_loss
+from tdvae import InputError, Learner, TDVAEConfig, jumps
 from tdvae.distributions import DiagonalNormal
 from tdvae.exact import KalmanBank
-from tdvae.models import build
-from tdvae.models.base import Beliefs
+from tdvae.likelihood import importance_log_prob
+from tdvae.models import ConvTDVAEConfig, FilteringConfig, MeanFieldConfig, NextStepConfig, build
+from tdvae.models.base import Beliefs, RecurrentModel
+from tdvae.models.config import ModelConfig
 from tdvae.nn.ladder import Ladder
-from tdvae.objectives import Gradient
+from tdvae.objectives import (
+    Gradient,
+    Objective,
+    next_step_loss,
+    pair_terms,
+    state_space_loss,
+    subsequence_loss,
+    tdvae_loss,
+)
 from tdvae.types import Latent, Pairs, Sequences
 
 NOISE = 0.3
@@ -287,3 +297,36 @@ def test_leaving_out_the_score_keeps_value_and_expected_gradient() -> None:
     error = (gradients["full"] - gradients["path"]).std(0) / 30**0.5
     assert bool(((difference.abs() / (error + 1e-9)) < 4.5).all())
     assert float((gradients["full"] - gradients["path"]).abs().max()) > 1e-6
+
+
+# The learner
+
+
+@pytest.mark.parametrize(
+    ("config", "objective"),
+    [
+        (TDVAEConfig(), tdvae_loss),
+        (ConvTDVAEConfig(encoder=(4, 4, 4, 4), belief=8, belief_layers=1, layers=1, channels=8, canvas=4), tdvae_loss),
+        (FilteringConfig(), state_space_loss),
+        (MeanFieldConfig(), state_space_loss),
+        (NextStepConfig(), next_step_loss),
+    ],
+    ids=lambda part: type(part).__name__ if isinstance(part, ModelConfig) else part.__name__,
+)
+def test_the_kind_of_model_decides_the_objective(config: ModelConfig, objective: Objective) -> None:
+    assert Learner(build(config)).objective is objective
+
+
+def test_an_objective_that_is_given_is_used() -> None:
+    assert Learner(build(TDVAEConfig()), subsequence_loss).objective is subsequence_loss
+
+
+def test_a_model_of_another_kind_needs_an_objective() -> None:
+    class Other(RecurrentModel):
+        sample_state = transition = decode = predict = None  # type: ignore[assignment]
+
+    one = build(NextStepConfig())
+    other = Other(one.config, one.encoder, one.belief, one.read)
+    with pytest.raises(InputError, match=r"^objective: needed for a Other; only TDVAE, StateSpace, NextStep have"):
+        Learner(other)
+    assert Learner(other, next_step_loss).objective is next_step_loss

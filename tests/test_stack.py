@@ -32,9 +32,8 @@ NEXT = NextStepConfig(belief_network="chrono_lstm", belief=5, decoder=(6,))
 
 
 def stack_of(config: TDVAEConfig | NextStepConfig, runs: int = R) -> tuple[Stack, list[Learner]]:
-    objective = tdvae.tdvae_loss if isinstance(config, TDVAEConfig) else tdvae.next_step_loss
     torch.manual_seed(1)
-    learners = [Learner(build(config), objective) for _ in range(runs)]
+    learners = [Learner(build(config)) for _ in range(runs)]
     return Stack(learners), learners
 
 

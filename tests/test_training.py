@@ -188,7 +188,7 @@ def test_an_existing_run_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_a_run_stopped_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
-    @functools.wraps(tdvae.tdvae_loss)
+    @functools.wraps(tdvae.objectives.tdvae_loss)
     def stops(model: Any, sequences: Sequences, pairs: Pairs) -> LossTerms:
         raise KeyboardInterrupt
 
@@ -219,7 +219,7 @@ def test_resuming_as_something_else_is_refused(tmp_path: Path) -> None:
         train(
             tmp_path / "run",
             resume=True,
-            subject=Learner(build(TINY), functools.partial(tdvae.tdvae_loss, gradient="path")),
+            subject=Learner(build(TINY), functools.partial(tdvae.objectives.tdvae_loss, gradient="path")),
         )
     with pytest.raises(InputError, match=r"another data \(sequences, steps\)"):
         tdvae.fit(learner(), data(5), LAW, QUICK, tmp_path / "run", data(5), resume=True, progress="none")
@@ -248,7 +248,7 @@ def test_nan_stops_with_step_term_and_last_good_checkpoint(tmp_path: Path, term:
     def poisoned(model: Any, sequences: Sequences, pairs: Pairs) -> LossTerms:
         nonlocal calls
         calls += model.training
-        terms = tdvae.tdvae_loss(model, sequences, pairs)
+        terms = tdvae.objectives.tdvae_loss(model, sequences, pairs)
         return LossTerms(**{**terms.named(), term: terms.total * math.nan}) if calls == 6 else terms
 
     subject = learner()
@@ -361,7 +361,7 @@ def test_each_epoch_visits_every_sequence_once(tmp_path: Path) -> None:
     def watched(model: Any, sequences: Sequences, pairs: Pairs) -> LossTerms:
         if model.training:
             seen.extend(int(value) for value in sequences.x[:, 0, 0])
-        return tdvae.tdvae_loss(model, sequences, pairs)
+        return tdvae.objectives.tdvae_loss(model, sequences, pairs)
 
     subject = learner()
     subject.objective = watched

@@ -1,23 +1,22 @@
-"""tdvae: belief-state world models. Learn an abstract state, an explicit belief about it, and jumpy predictions."""
+"""tdvae: belief-state world models. Learn an abstract state, an explicit belief about it, and jumpy predictions.
 
-from tdvae import data, exact, jumps, models
-from tdvae.errors import CheckpointError, DivergenceError, InputError, TDVAEError
-from tdvae.likelihood import (
-    Forecast,
-    forecast,
-    importance_log_prob,
-    joint_log_weights,
-    pair_log_weights,
-    particle_log_prob,
-    steps_log_weights,
-    trajectory_log_weights,
-)
-from tdvae.models import TDVAE, TDVAEConfig
-from tdvae.objectives import Learner, next_step_loss, pair_terms, state_space_loss, subsequence_loss, tdvae_loss
-from tdvae.rollout import belief_at, rollout
-from tdvae.saved import load
-from tdvae.training import FitResult, TrainConfig, fit
-from tdvae.types import Belief, Latent, LossTerms, Pairs, Sequences
+Public names are imported when they are first used, so ``import tdvae`` is quick and loads neither torch nor any other
+dependency.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # for type checkers and editors, which do not run `__getattr__`
+    from tdvae import data, envs, exact, jumps, likelihood, models, objectives, stack
+    from tdvae.errors import CheckpointError, DivergenceError, InputError, TDVAEError
+    from tdvae.likelihood import Forecast, forecast
+    from tdvae.models import TDVAE, TDVAEConfig
+    from tdvae.objectives import Learner
+    from tdvae.rollouts import belief_at, rollout
+    from tdvae.saved import load
+    from tdvae.training import FitResult, TrainConfig, fit
+    from tdvae.types import Belief, Latent, LossTerms, Pairs, Sequences
 
 __version__ = "0.1.0"
 
@@ -39,22 +38,55 @@ __all__ = [
     "TrainConfig",
     "belief_at",
     "data",
+    "envs",
     "exact",
     "fit",
     "forecast",
-    "importance_log_prob",
-    "joint_log_weights",
     "jumps",
+    "likelihood",
     "load",
     "models",
-    "next_step_loss",
-    "pair_log_weights",
-    "pair_terms",
-    "particle_log_prob",
+    "objectives",
     "rollout",
-    "state_space_loss",
-    "steps_log_weights",
-    "subsequence_loss",
-    "tdvae_loss",
-    "trajectory_log_weights",
+    "stack",
 ]
+
+# Where each public name is defined. Those of `__all__` that are not here are modules.
+_DEFINED_IN = {
+    "TDVAE": "tdvae.models",
+    "TDVAEConfig": "tdvae.models",
+    "Learner": "tdvae.objectives",
+    "fit": "tdvae.training",
+    "FitResult": "tdvae.training",
+    "TrainConfig": "tdvae.training",
+    "load": "tdvae.saved",
+    "belief_at": "tdvae.rollouts",
+    "rollout": "tdvae.rollouts",
+    "forecast": "tdvae.likelihood",
+    "Forecast": "tdvae.likelihood",
+    "Belief": "tdvae.types",
+    "Latent": "tdvae.types",
+    "LossTerms": "tdvae.types",
+    "Pairs": "tdvae.types",
+    "Sequences": "tdvae.types",
+    "CheckpointError": "tdvae.errors",
+    "DivergenceError": "tdvae.errors",
+    "InputError": "tdvae.errors",
+    "TDVAEError": "tdvae.errors",
+}
+
+
+if not TYPE_CHECKING:  # a type checker that saw it would accept any name
+
+    def __getattr__(name: str) -> object:
+        """Import a public name when it is first used (PEP 562)."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = _DEFINED_IN.get(name)
+        value = import_module(f"{__name__}.{name}") if module is None else getattr(import_module(module), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

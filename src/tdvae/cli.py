@@ -1,4 +1,8 @@
-"""The command line: `tdvae run`, `fit`, `eval`, `rollout`, `bench`, `record`, `convert`."""
+"""The command line: `tdvae run`, `fit`, `eval`, `rollout`, `bench`, `record`, `convert`.
+
+Each command imports what it needs when it runs. Help, completion and refused arguments then load neither torch nor any
+other large dependency, and appear at once.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import torch
 import tyro
 
+from tdvae import __version__
 from tdvae.errors import InputError, TDVAEError
 from tdvae.experiments.registry import EXPERIMENTS
 
@@ -48,11 +52,11 @@ class Run:
     """Go on with an interrupted run; needs --run-dir."""
 
     def main(self) -> None:
+        if self.resume and self.run_dir is None:
+            raise InputError("--resume: say which run, with --run-dir")
         from tdvae.experiments import registry
         from tdvae.experiments.shared.runner import run
 
-        if self.resume and self.run_dir is None:
-            raise InputError("--resume: say which run, with --run-dir")
         experiment = registry.load(self.experiment)
         preset = self.preset or experiment.published
         folder = self.run_dir or _unused_folder(f"{self.experiment}-{preset}")
@@ -90,15 +94,15 @@ class Fit:
     """Also log for TensorBoard, into the run folder."""
 
     def main(self) -> None:
+        if self.resume and self.run_dir is None:
+            raise InputError("--resume: say which run, with --run-dir")
+        if self.devices > 1 and self.run_dir is None:
+            raise InputError("--devices: several processes need one --run-dir")
         from tdvae import forecasting, saved
         from tdvae.reporting.results import summarise
         from tdvae.reporting.tables import show
         from tdvae.training import TrainConfig
 
-        if self.resume and self.run_dir is None:
-            raise InputError("--resume: say which run, with --run-dir")
-        if self.devices > 1 and self.run_dir is None:
-            raise InputError("--devices: several processes need one --run-dir")
         own = forecasting.OwnData(self.file, self.seed, self.longest_jump)
         every = max(1, self.steps // 20)
         config = TrainConfig(
@@ -161,12 +165,12 @@ class Rollout:
     """Print JSON instead of a table."""
 
     def main(self) -> None:
-        from tdvae.experiments.shared.evaluation import rollout_saved
-
         try:
             lengths = [int(part) for part in self.jumps.split(",")]
         except ValueError as error:
             raise InputError(f"--jumps: expected whole numbers separated by commas, got {self.jumps!r}") from error
+        from tdvae.experiments.shared.evaluation import rollout_saved
+
         rollout_saved(self.run, self.start, lengths, self.samples, self.seed, self.json)
 
 
@@ -184,11 +188,11 @@ class Bench:
     """Write bench.json and a plot into this folder."""
 
     def main(self) -> None:
-        from tdvae.bench.bench import bench
-
         for name, value, least in (("repeats", self.repeats, 1), ("minutes", self.minutes, 0)):
             if value < least:
                 raise InputError(f"--{name}: expected at least {least}, got {value}")
+        from tdvae.bench.bench import bench
+
         bench(self.what, self.repeats, self.minutes, self.out)
 
 
@@ -268,12 +272,18 @@ Command = (
 
 def main() -> None:
     """Run a command; an error of ours is one line on standard error and exit code 2."""
+    if sys.argv[1:] == ["--version"]:
+        print(f"tdvae {__version__}")
+        return
     command = tyro.cli(
-        Command, prog="tdvae", description="Belief-state world models: train, judge and roll out TD-VAE."
+        Command,
+        prog="tdvae",
+        description="Belief-state world models: train, judge and roll out TD-VAE.\n\n"
+        "tdvae --version prints the version. tdvae --tyro-print-completion {bash,zsh,tcsh} prints a completion script.",
     )
-    if "OMP_NUM_THREADS" not in os.environ:
-        # Our tensors are small: a second thread gains little, and costs much where other work wants the core.
-        torch.set_num_threads(1)
+    # Our tensors are small: a second thread gains little, and costs much where other work wants the core. torch reads
+    # this when a command imports it; setting the number in torch itself would import it here.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
         command.main()
     except TDVAEError as error:

@@ -23,7 +23,18 @@ def log_mean_exp(values: Tensor, dim: int = 0) -> Tensor:
 
 @dataclass(frozen=True)
 class Forecast:
-    """The predictive density of x_{t+δt} given x_≤t: an equal mixture of the sampled states' predictions (S, N, …)."""
+    """The predictive density of x_{t+δt} given x_≤t: an equal mixture of the sampled states' predictions (S, N, …).
+
+    `forecast` makes one from a belief.
+
+    >>> import torch, tdvae
+    >>> model = tdvae.models.build(tdvae.TDVAEConfig())
+    >>> density = tdvae.forecast(model, model.initial(batch=3), dt=5)
+    >>> density.log_prob(torch.zeros(3, 1)).shape
+    torch.Size([3])
+    >>> bool((density.quantile(0.05) < density.quantile(0.95)).all())
+    True
+    """
 
     components: Distribution
 
@@ -66,7 +77,18 @@ class Forecast:
 
 @torch.no_grad()
 def forecast(model: Model, belief: Belief, dt: int, samples: int = 200, a: Tensor | None = None) -> Forecast:
-    r"""Monte Carlo for :math:`\int p_B(z_t | b_t)\, p_T(z_{t+δt} | z_t)\, p_D(x_{t+δt} | z_{t+δt})`."""
+    r"""The density of the observation ``dt`` steps after a belief, by Monte Carlo.
+
+    It estimates :math:`\int p_B(z_t | b_t)\, p_T(z_{t+δt} | z_t)\, p_D(x_{t+δt} | z_{t+δt})` from ``samples`` states.
+    With actions, ``a`` (..., dt, A) holds those of the jump.
+
+    >>> import torch, tdvae
+    >>> model = tdvae.load("oscillator")
+    >>> belief = tdvae.belief_at(model, tdvae.data.from_arrays(torch.sin(0.3 * torch.arange(60.0))[None]), t=60)
+    >>> density = tdvae.forecast(model, belief, dt=20)
+    >>> density.mean.shape
+    torch.Size([1, 1])
+    """
     return Forecast(model.predict(model.sample_state(belief, _at_least_one(samples)), dt, a))
 
 

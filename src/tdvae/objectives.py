@@ -13,6 +13,7 @@ from tdvae.errors import InputError
 from tdvae.models.base import Beliefs, Model
 from tdvae.models.nextstep import NextStep
 from tdvae.models.ssm import StateSpace, one_action, single_steps
+from tdvae.models.tdvae import TDVAE
 from tdvae.nn.ladder import Ladder
 from tdvae.types import ELBOTerms, Latent, LossTerms, Pairs, PredictionTerms, Sequences, Terms
 
@@ -128,17 +129,42 @@ def next_step_loss(model: NextStep, sequences: Sequences, pairs: Pairs) -> Predi
 
 
 Objective = Callable[..., Terms]
+DEFAULT_OBJECTIVES: dict[type, Objective] = {
+    TDVAE: tdvae_loss,
+    StateSpace: state_space_loss,
+    NextStep: next_step_loss,
+}
 
 
 class Learner(nn.Module):
-    """A model and its objective: calling it gives the loss, which is all that training ever sees."""
+    """A model and its objective. Calling it gives the terms of the loss, which is all that training sees.
+
+    Without ``objective`` the kind of model decides: `tdvae_loss` for TD-VAE, `state_space_loss` for state-space models,
+    `next_step_loss` for the next-step predictor.
+
+    >>> import torch, tdvae
+    >>> model = tdvae.models.build(tdvae.TDVAEConfig(event_shape=(3,)))
+    >>> sequences = tdvae.data.from_arrays(torch.randn(4, 12, 3))
+    >>> pairs = tdvae.Pairs(t1=torch.tensor([[2]] * 4), t2=torch.tensor([[5]] * 4))
+    >>> terms = tdvae.Learner(model)(sequences, pairs)
+    >>> list(terms.named())
+    ['smoothing', 'transition', 'reconstruction']
+    """
 
     stacked = False  # whether each parameter holds those of many runs
 
-    def __init__(self, model: Model, objective: Objective = tdvae_loss) -> None:
+    def __init__(self, model: Model, objective: Objective | None = None) -> None:
         super().__init__()
         self.model = model
-        self.objective = objective
+        self.objective = objective or self._default_objective(model)
+
+    @staticmethod
+    def _default_objective(model: Model) -> Objective:
+        for kind, objective in DEFAULT_OBJECTIVES.items():
+            if isinstance(model, kind):
+                return objective
+        known = ", ".join(kind.__name__ for kind in DEFAULT_OBJECTIVES)
+        raise InputError(f"objective: needed for a {type(model).__name__}; only {known} have a default")
 
     def forward(self, sequences: Sequences, pairs: Pairs) -> Terms:
         return self.objective(self.model, sequences, pairs)

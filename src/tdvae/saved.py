@@ -37,7 +37,13 @@ def shipped_names() -> list[str]:
 
 
 def load(run_or_name: str | Path) -> Model:
-    """A trained model by name (``"oscillator"``) or from a run folder (its best validated weights)."""
+    """A trained model by name (``"oscillator"``) or from a run folder (its best validated weights).
+
+    >>> import tdvae
+    >>> model = tdvae.load("oscillator")
+    >>> model.config.event_shape
+    (1,)
+    """
     return load_saved(run_or_name).model
 
 

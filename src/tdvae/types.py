@@ -16,7 +16,17 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Sequences:
-    """A batch of N sequences, padded to a common horizon T."""
+    """A batch of N sequences, padded to a common horizon T.
+
+    `tdvae.data.from_arrays` makes one from arrays and checks them.
+
+    >>> import torch, tdvae
+    >>> sequences = tdvae.Sequences(x=torch.zeros(2, 5, 3), lengths=torch.tensor([5, 4]))
+    >>> len(sequences), sequences.horizon
+    (2, 5)
+    >>> sequences.until(3).lengths
+    tensor([3, 3])
+    """
 
     x: Tensor  # (N, T, *event) observations
     lengths: Tensor  # (N,) how many steps of each sequence are real
@@ -71,7 +81,12 @@ class SequenceSource(Protocol):
 
 @dataclass(frozen=True)
 class Pairs:
-    """Time points t1 < t2 for each sequence; both (N, K) or (N, K, n - 1) for subsequences of n points."""
+    """Time points t1 < t2 for each sequence; both (N, K) or (N, K, n - 1) for subsequences of n points.
+
+    >>> import torch, tdvae
+    >>> tdvae.Pairs(t1=torch.tensor([[0, 3]]), t2=torch.tensor([[1, 8]])).dt
+    tensor([[1, 5]])
+    """
 
     t1: Tensor
     t2: Tensor
@@ -90,7 +105,15 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Belief:
-    """What is known after x_≤t: the code b_t that p_B reads, and the belief network's own carry."""
+    """What is known after x_≤t: the code b_t that p_B reads, and the belief network's own carry.
+
+    >>> import torch, tdvae
+    >>> model = tdvae.models.build(tdvae.TDVAEConfig(belief=50))
+    >>> belief = model.initial(batch=2)  # b_0, before any observation
+    >>> belief = model.update(belief, torch.zeros(2, 1))  # b_1
+    >>> belief.code.shape
+    torch.Size([2, 50])
+    """
 
     code: Tensor  # (N, B)
     carry: tuple[Tensor, ...]
@@ -98,7 +121,15 @@ class Belief:
 
 @dataclass(frozen=True)
 class Latent:
-    """A state z, layer by layer: ``layers[0]`` is z^1, nearest to the observation; each (..., size)."""
+    """A state z, layer by layer: ``layers[0]`` is z^1, nearest to the observation; each (..., size).
+
+    >>> import torch, tdvae
+    >>> z = tdvae.Latent((torch.zeros(4, 8), torch.ones(4, 8)))
+    >>> z.flat.shape
+    torch.Size([4, 16])
+    >>> z[0].layers[1].shape
+    torch.Size([8])
+    """
 
     layers: tuple[Tensor, ...]
 
@@ -144,6 +175,11 @@ class LossTerms(Terms):
     - smoothing: :math:`KL(q_S(z_{t1} | z_{t2}, b_{t1}, b_{t2}) \| p_B(z_{t1} | b_{t1}))`
     - transition: :math:`\log p_B(z_{t2} | b_{t2}) - \log p_T(z_{t2} | z_{t1})`
     - reconstruction: :math:`-\log p_D(x_{t2} | z_{t2})`
+
+    >>> import torch, tdvae
+    >>> half, one, two = torch.tensor([0.5, 1.0, 2.0])
+    >>> tdvae.LossTerms(smoothing=half, transition=one, reconstruction=two).total
+    tensor(3.5000)
     """
 
     smoothing: Tensor

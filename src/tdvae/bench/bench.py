@@ -19,7 +19,7 @@ from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures, results, write_results
 from tdvae.reporting.tables import Block, flat, show
 from tdvae.reporting.timing import ratios, spread_of
-from tdvae.rollout import rollout
+from tdvae.rollouts import rollout
 from tdvae.training.config import make_optimizers
 
 OSCILLATORS = ("paper", "cpu")

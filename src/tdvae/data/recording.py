@@ -28,7 +28,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import h5py
 import numpy as np
 import numpy.typing as npt
 
@@ -54,7 +53,11 @@ class Ending(IntEnum):
     TERMINATED = 2
 
 
-_ENDING_TYPE = h5py.enum_dtype({ending.name.lower(): int(ending) for ending in Ending}, basetype=np.uint8)
+def _ending_type() -> Any:
+    """How the file stores an `Ending`: an HDF5 enumeration."""
+    import h5py  # here and below, not above: most users of `tdvae.data` open no recording
+
+    return h5py.enum_dtype({ending.name.lower(): int(ending) for ending in Ending}, basetype=np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +92,8 @@ class RecordingWriter:
         self._remove = weakref.finalize(self, self._beside.unlink, missing_ok=True)
 
     def __enter__(self) -> Self:
+        import h5py
+
         with self._explained():
             self._file = h5py.File(self._beside, "w")
             self._create()
@@ -109,7 +114,7 @@ class RecordingWriter:
             grows("pose", np.float32, 3, checked=True)
         for name, kind in _PER_EPISODE.items():
             grows(f"episodes/{name}", kind, chunk=256)
-        grows("episodes/ending", _ENDING_TYPE, chunk=256)
+        grows("episodes/ending", _ending_type(), chunk=256)
         self._file.create_dataset("about", data=json.dumps({"actions": self.actions, **self.about}, allow_nan=False))
         self._file.attrs["format"], self._file.attrs["version"] = FORMAT, VERSION
 
@@ -192,6 +197,8 @@ class Recording:
     """
 
     def __init__(self, path: str | Path) -> None:
+        import h5py
+
         self.path = Path(path)
         if not self.path.is_file():
             raise InputError(f"file: {self.path} does not exist")

@@ -23,7 +23,7 @@ from tdvae.models.config import RecurrentConfig
 from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, by_key
-from tdvae.rollout import belief_at
+from tdvae.rollouts import belief_at
 from tdvae.saved import SavedModel
 from tdvae.training import FitResult, TrainConfig, fit
 from tdvae.training.config import derive_seed

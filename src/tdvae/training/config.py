@@ -19,7 +19,13 @@ FEW, MANY = 8, 600  # sides of a matrix: thinner ones have few directions to ort
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Settings of one training. Only what is in ``RESUMABLE`` may change on resume."""
+    """Settings of one training. Only what is in ``RESUMABLE`` may change on resume.
+
+    >>> import tdvae
+    >>> config = tdvae.TrainConfig(steps=5_000, schedule="cosine")
+    >>> config.learning_rate
+    0.0005
+    """
 
     steps: int = 20_000
     batch: int = 32  # sequences per step, over all processes

@@ -36,7 +36,16 @@ Watch = Callable[[], dict[str, float]]
 
 @dataclass(frozen=True)
 class FitResult:
-    """How a training ended."""
+    """How a training ended: what `fit` returns.
+
+    >>> import torch, tdvae
+    >>> data = tdvae.data.from_arrays(torch.randn(16, 10))
+    >>> learner = tdvae.Learner(tdvae.models.build(tdvae.TDVAEConfig()))
+    >>> config = tdvae.TrainConfig(steps=2, validate_every=1)
+    >>> result = tdvae.fit(learner, data, tdvae.jumps.Uniform(1, 3), config, "runs/short", progress="none")
+    >>> result.steps, result.best_validation
+    (2, None)
+    """
 
     run_dir: Path
     steps: int
@@ -74,6 +83,15 @@ def fit(
     ``info`` is kept in config.json, for whoever opens the run later. ``progress`` is a bar where there is a
     terminal and else ``lines``, one at each validation; or ``none``. ``watch`` measures anything else about the
     learner, as often as validation, for metrics.jsonl.
+
+    >>> import torch, tdvae
+    >>> train, validation, test = tdvae.data.split(tdvae.data.from_arrays(torch.randn(100, 10)), seed=0)
+    >>> model = tdvae.models.for_data(train, layers=1, latent=4)
+    >>> config = tdvae.TrainConfig(steps=2, validate_every=2)
+    >>> learner, jumps = tdvae.Learner(model), tdvae.jumps.Uniform(1, 3)
+    >>> result = tdvae.fit(learner, train, jumps, config, "runs/mine", validation, progress="none")
+    >>> result.best_step
+    2
     """
     for sequences in (data, validation):
         if sequences is not None:

@@ -22,7 +22,7 @@ from tdvae.models import TDVAE, Model, build
 from tdvae.objectives import Learner, tdvae_loss
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block
-from tdvae.rollout import belief_at
+from tdvae.rollouts import belief_at
 from tdvae.training.config import derive_seed
 
 METHODS = ("tdvae", "step_by_step")

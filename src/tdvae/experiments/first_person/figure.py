@@ -18,7 +18,7 @@ from tdvae.experiments.first_person import measures as measuring
 from tdvae.experiments.first_person.tables import LABELS
 from tdvae.models import Model
 from tdvae.reporting.results import Measures
-from tdvae.rollout import belief_at
+from tdvae.rollouts import belief_at
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
 

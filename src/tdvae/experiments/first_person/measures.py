@@ -21,7 +21,7 @@ from tdvae.experiments.shared.probes import linear_fit
 from tdvae.likelihood import log_mean_exp, pair_log_weights, steps_log_weights
 from tdvae.models import TDVAE, Model
 from tdvae.reporting.timing import seconds
-from tdvae.rollout import belief_at, rollout
+from tdvae.rollouts import belief_at, rollout
 from tdvae.types import Belief, Latent, Pairs, Sequences
 
 AT_ONCE = 16  # moments that are worked on together

@@ -29,7 +29,7 @@ from tdvae.experiments.minipacman.probes import (
 )
 from tdvae.models import Model
 from tdvae.reporting.results import Measures
-from tdvae.rollout import belief_at, rollout
+from tdvae.rollouts import belief_at, rollout
 
 HUES = {"tdvae": "#d1495b", "filtering": "#2e6f95", "mean_field": "#8d99ae", "next_step": "#444444"}
 SEEN, AHEAD, FUTURES = 20, 10, 4  # frames seen, then foreseen; futures drawn

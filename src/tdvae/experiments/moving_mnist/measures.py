@@ -17,7 +17,7 @@ from tdvae.likelihood import importance_log_prob
 from tdvae.models import Model
 from tdvae.objectives import TDVAEParts, pair_terms
 from tdvae.reporting.results import Measures
-from tdvae.rollout import belief_at
+from tdvae.rollouts import belief_at
 from tdvae.training.config import derive_seed
 
 JUMPS = 6  # per rollout

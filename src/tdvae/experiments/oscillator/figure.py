@@ -17,7 +17,7 @@ from tdvae.exact import BankPosterior, OscillatorOracle
 from tdvae.experiments.oscillator.measures import SAMPLES, SKIPS, START, STEPS, TEST, record
 from tdvae.likelihood import forecast
 from tdvae.models import Model
-from tdvae.rollout import belief_at, rollout
+from tdvae.rollouts import belief_at, rollout
 from tdvae.training.config import derive_seed
 from tdvae.types import Belief
 

@@ -13,7 +13,7 @@ from tdvae.experiments.oscillator.signals import read_sinusoid
 from tdvae.likelihood import forecast
 from tdvae.models import Model
 from tdvae.reporting.results import Measures
-from tdvae.rollout import belief_at, rollout
+from tdvae.rollouts import belief_at, rollout
 from tdvae.training.config import derive_seed
 from tdvae.types import Belief
 

@@ -15,7 +15,7 @@ from tdvae.errors import InputError
 from tdvae.experiments.registry import kind_of_run
 from tdvae.reporting.results import Measures, results
 from tdvae.reporting.tables import Block, Table, show
-from tdvae.rollout import belief_at, rollout
+from tdvae.rollouts import belief_at, rollout
 from tdvae.saved import SavedModel
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences

@@ -14,7 +14,15 @@ from tdvae.types import Belief, Latent, Sequences, stack_latents
 
 @torch.no_grad()
 def rollout(model: Model, z: Latent, dt: Iterable[int], a: Tensor | None = None) -> Latent:
-    """The states after each jump of ``dt`` in turn, (jumps, *lead, size); ``a`` (..., sum(dt), A) holds all actions."""
+    """The states after each jump of ``dt`` in turn, (jumps, *lead, size); ``a`` (..., sum(dt), A) holds all actions.
+
+    >>> import tdvae
+    >>> model = tdvae.models.build(tdvae.TDVAEConfig())
+    >>> z = model.sample_state(model.initial(batch=2), n=16)
+    >>> states = tdvae.rollout(model, z, dt=[20, 1, 1])  # one jump, then two steps
+    >>> model.decode(states).mean.shape
+    torch.Size([3, 16, 2, 1])
+    """
     dt = list(dt)
     if a is not None and a.shape[-2] < sum(dt):
         raise InputError(f"a: expected one action for each of the {sum(dt)} steps, got {a.shape[-2]}")
@@ -31,7 +39,14 @@ def rollout(model: Model, z: Latent, dt: Iterable[int], a: Tensor | None = None)
 
 @torch.no_grad()
 def belief_at(model: Model, sequences: Sequences, t: int) -> Belief:
-    """The belief after the first ``t`` observations, by online updates: what an agent would hold."""
+    """The belief after the first ``t`` observations, by online updates: what an agent would hold.
+
+    >>> import torch, tdvae
+    >>> model = tdvae.models.build(tdvae.TDVAEConfig())
+    >>> belief = tdvae.belief_at(model, tdvae.data.from_arrays(torch.zeros(4, 10)), t=6)
+    >>> model.sample_state(belief, n=16).flat.shape
+    torch.Size([16, 4, 16])
+    """
     if not 0 <= t <= int(sequences.lengths.min()):
         raise InputError(f"t: expected between 0 and {int(sequences.lengths.min())} (the shortest sequence), got {t}")
     belief = model.initial(len(sequences))
