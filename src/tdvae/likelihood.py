@@ -12,9 +12,9 @@ from torch import Tensor
 from tdvae.distributions import Categorical, DiagonalNormal, Distribution
 from tdvae.errors import InputError
 from tdvae.models.base import Model
-from tdvae.models.ssm import StateSpace, one_action, single_steps
+from tdvae.models.ssm import StateSpace, one_action
 from tdvae.objectives import TDVAEParts, elbo_terms_given, terms_given
-from tdvae.types import Belief, Pairs, Sequences
+from tdvae.types import Belief, Pairs, Sequences, State
 
 
 def log_mean_exp(values: Tensor, dim: int = 0) -> Tensor:
@@ -101,12 +101,32 @@ def steps_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: int,
 
     The density is :math:`p_B(z_{t1} | b_{t1}) \prod_{t1 < t \le t2} p_T(z_t | z_{t-1})\, p_D(x_{t2} | z_{t2})`, the
     states between integrated out; the proposal is `joint_log_weights`'s. For t2 = t1 + 1 these are
-    `pair_log_weights`.
+    `pair_log_weights`. Where the observation is part of the state, the observations between are integrated out, too:
+    states and observations are then drawn forwards from the model itself, and the weight is p_D's.
     """
     if not 0 <= t1 < t2 <= int(sequences.lengths.min()):
         shortest = int(sequences.lengths.min())
         raise InputError(f"t1, t2: expected 0 <= t1 < t2 <= {shortest}, the shortest sequence, got {t1} and {t2}")
+    if model.features_at(sequences, sequences.lengths) is not None:
+        return _forward_log_weights(model, sequences.until(t2), t1, t2, samples)
     return _chain_log_weights(model, sequences.until(t2), t1, t2, samples, lambda t: t == t2)
+
+
+def _forward_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: int, samples: int) -> Tensor:
+    """log p_D(x_t2 | …) at the end of paths that were drawn from the belief at t1 and the model's own single steps."""
+    start = torch.full((len(sequences),), t1, device=sequences.x.device)
+    b = model.filter(sequences.until(max(t1, 1))).at(start)
+    x = model.features_at(sequences, start)
+    one = torch.ones(_at_least_one(samples), len(sequences), dtype=torch.long, device=b.device)
+    z, _ = model.p_B.sample(b.expand(samples, *b.shape))
+    state = State(z, None if x is None else x.expand(samples, *x.shape))
+    for t in range(t1 + 1, t2 + 1):
+        actions = None if sequences.actions is None else sequences.actions[:, t - 1, None].expand(samples, -1, -1, -1)
+        step = model.step(state, one, actions)
+        z, _ = step.p_T.sample()
+        decoded = step.p_D(z)
+        state = State(z, model.features(decoded.sample()))
+    return decoded.log_prob(sequences.x[:, t2 - 1])
 
 
 def _chain_log_weights(
@@ -116,15 +136,18 @@ def _chain_log_weights(
     beliefs = model.filter(sequences)
     codes = beliefs.codes[:, first : last + 1]
     b = beliefs.read(codes).expand(_at_least_one(samples), *codes.shape[:2], -1)  # b_first … b_last
+    times = torch.arange(first, last + 1, device=b.device).expand(len(sequences), -1)
+    x = model.features_at(sequences, times)
     z, p_B_last = model.p_B.sample(b[:, :, -1])
     log_weight = -p_B_last.log_prob(z)
     one = torch.ones(samples, len(sequences), dtype=torch.long, device=b.device)
     for t in range(last, first, -1):
-        before, q_S = model.q_S.sample(z, b[:, :, t - first - 1], b[:, :, t - first], one)
         actions = None if sequences.actions is None else sequences.actions[:, t - 1, None].expand(samples, -1, -1, -1)
-        log_weight = log_weight + model.p_T.given(z, before, one, actions).log_prob(z) - q_S.log_prob(before)
+        before, q_S = model.q_S.sample(z, b[:, :, t - first - 1], b[:, :, t - first], one, actions)
+        step = model.step(State(before, None if x is None else x[:, t - first - 1].expand(samples, -1, -1)), one, actions)
+        log_weight = log_weight + step.p_T.given(z).log_prob(z) - q_S.log_prob(before)
         if observed(t):
-            log_weight = log_weight + model.p_D(z).log_prob(sequences.x[:, t - 1])
+            log_weight = log_weight + step.p_D(z).log_prob(sequences.x[:, t - 1])
         z = before
     return log_weight + model.p_B.given(z, b[:, :, 0]).log_prob(z)
 
@@ -149,15 +172,16 @@ def particle_log_prob(model: StateSpace, sequences: Sequences, particles: int) -
     _check_full(sequences)
     count, batch = _at_least_one(particles, "particles"), len(sequences)
     b = model.read(model.filter(sequences).codes[:, 1:])
-    z, columns, surprises = model.first(count, batch), torch.arange(batch, device=b.device), []
+    state, columns, surprises = model.first(count, batch), torch.arange(batch, device=b.device), []
     for t in range(sequences.horizon):
-        code = b[:, t].expand(count, -1, -1)
+        x, code = sequences.x[:, t], b[:, t].expand(count, -1, -1)
         actions = None if sequences.actions is None else sequences.actions[:, t].expand(count, -1, -1)
-        after, q = model.q.sample(code, z, one_action(actions))
-        p_T = model.p_T.given(after, z, single_steps(z), one_action(actions))
-        log_weight = p_T.log_prob(after) - q.log_prob(after) + model.p_D(after).log_prob(sequences.x[:, t])
+        z, q = model.q.sample(code, state, one_action(actions))
+        step = model.step(state, one_action(actions))
+        log_weight = step.p_T.given(z).log_prob(z) - q.log_prob(z) + step.p_D(z).log_prob(x)
         surprises.append(log_mean_exp(log_weight))
-        z = after[resampled(log_weight), columns]
+        features = model.features(x)
+        state = State(z[resampled(log_weight), columns], None if features is None else features.expand(count, -1, -1))
     return torch.stack(surprises, dim=1)
 
 

@@ -55,7 +55,7 @@ from tdvae.objectives import (
 from tdvae.training import FitResult, TrainConfig, fit
 from tdvae.training.config import derive_seed
 from tdvae.training.log import Progress
-from tdvae.types import Pairs, Sequences, Terms
+from tdvae.types import Pairs, Sequences, State, Terms
 
 NAME = "minipacman"
 METHODS: dict[str, Objective] = {
@@ -242,7 +242,7 @@ def _by_class(model: Model, sequences: Sequences) -> Tensor:
     if isinstance(model, NextStep):
         decoded = model.predictions(sequences)
     else:
-        decoded = model.decode(minipacman_probes.states(model, sequences))
+        decoded = model.decode(State(minipacman_probes.states(model, sequences)))
     assert isinstance(decoded, Categorical)
     cells = -replace(decoded, event_ndim=0).log_prob(sequences.x)
     return cells.new_zeros(CLASSES).index_add(0, sequences.x.long().flatten(), cells.flatten())
@@ -270,7 +270,7 @@ def _in_colours(model: Model, sequences: Sequences) -> Tensor:
     """
     terms = frame_terms(model, sequences).named()
     reconstruction = terms.pop("reconstruction")
-    decoded = model.decode(minipacman_probes.states(model, sequences))
+    decoded = model.decode(State(minipacman_probes.states(model, sequences)))
     assert isinstance(decoded, Categorical)
     mean = (decoded.mean @ COLOURS).clamp(1e-6, 1 - 1e-6)
     bits = -Bernoulli(torch.logit(mean), event_ndim=3).log_prob(COLOURS[sequences.x.long()])
