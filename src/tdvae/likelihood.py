@@ -14,7 +14,9 @@ from tdvae.errors import InputError
 from tdvae.models.base import Model
 from tdvae.models.ssm import StateSpace, one_action
 from tdvae.objectives import TDVAEParts, elbo_terms_given, terms_given
-from tdvae.types import Belief, Pairs, Sequences, State
+from tdvae.types import Belief, Pairs, Sequences, State, repeated
+
+ROWS_AT_ONCE = 20_000  # samples × pairs that are computed together: more is no faster, and takes more memory
 
 
 def log_mean_exp(values: Tensor, dim: int = 0) -> Tensor:
@@ -80,8 +82,11 @@ def importance_log_prob(model: TDVAEParts, sequences: Sequences, pairs: Pairs, s
 def pair_log_weights(model: TDVAEParts, sequences: Sequences, pairs: Pairs, samples: int) -> Tensor:
     """The log weights that `importance_log_prob` averages, (samples, *pairs)."""
     beliefs = model.filter(sequences)
-    draws = [-terms_given(beliefs, model, sequences, pairs, "sampled").total for _ in range(_at_least_one(samples))]
-    return torch.stack(draws)
+    draws = [
+        -terms_given(beliefs, model, sequences, pairs, "sampled", samples=part).total
+        for part in _parts(_at_least_one(samples), pairs.t1.numel())
+    ]
+    return torch.cat(draws)
 
 
 @torch.no_grad()
@@ -119,7 +124,7 @@ def _forward_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: i
     x = model.features_at(sequences, start)
     one = torch.ones(_at_least_one(samples), len(sequences), dtype=torch.long, device=b.device)
     z, _ = model.p_B.sample(b.expand(samples, *b.shape))
-    state = State(z, None if x is None else x.expand(samples, *x.shape))
+    state = State(z, repeated(x, samples))
     for t in range(t1 + 1, t2 + 1):
         actions = None if sequences.actions is None else sequences.actions[:, t - 1, None].expand(samples, -1, -1, -1)
         step = model.step(state, one, actions)
@@ -144,7 +149,8 @@ def _chain_log_weights(
     for t in range(last, first, -1):
         actions = None if sequences.actions is None else sequences.actions[:, t - 1, None].expand(samples, -1, -1, -1)
         before, q_S = model.q_S.sample(z, b[:, :, t - first - 1], b[:, :, t - first], one, actions)
-        step = model.step(State(before, None if x is None else x[:, t - first - 1].expand(samples, -1, -1)), one, actions)
+        s1 = State(before, repeated(None if x is None else x[:, t - first - 1], samples))
+        step = model.step(s1, one, actions)
         log_weight = log_weight + step.p_T.given(z).log_prob(z) - q_S.log_prob(before)
         if observed(t):
             log_weight = log_weight + step.p_D(z).log_prob(sequences.x[:, t - 1])
@@ -157,8 +163,12 @@ def trajectory_log_weights(model: StateSpace, sequences: Sequences, samples: int
     """Log weights (samples, N) of a state-space model's own encoder, whose mean weight estimates p(x_1 … x_T)."""
     _check_full(sequences)
     b = model.read(model.filter(sequences).codes[:, 1:])
-    draws = [-elbo_terms_given(b, model, sequences, "sampled").total.sum(1) for _ in range(_at_least_one(samples))]
-    return torch.stack(draws)
+    draws = []
+    for part in _parts(_at_least_one(samples), b[..., 0].numel()):
+        rows = torch.arange(len(sequences), device=b.device).repeat(part)
+        terms = elbo_terms_given(b[rows], model, sequences.select(rows), "sampled")
+        draws.append(-terms.total.sum(1).unflatten(0, (part, -1)))
+    return torch.cat(draws)
 
 
 @torch.no_grad()
@@ -180,8 +190,7 @@ def particle_log_prob(model: StateSpace, sequences: Sequences, particles: int) -
         step = model.step(state, one_action(actions))
         log_weight = step.p_T.given(z).log_prob(z) - q.log_prob(z) + step.p_D(z).log_prob(x)
         surprises.append(log_mean_exp(log_weight))
-        features = model.features(x)
-        state = State(z[resampled(log_weight), columns], None if features is None else features.expand(count, -1, -1))
+        state = State(z[resampled(log_weight), columns], repeated(model.features(x), count))
     return torch.stack(surprises, dim=1)
 
 
@@ -193,6 +202,12 @@ def resampled(log_weight: Tensor) -> Tensor:
     shift = torch.rand(batch, 1, device=edges.device, dtype=edges.dtype)
     points = (torch.arange(count, device=edges.device) + shift) / count
     return torch.searchsorted(edges, points).clamp(max=count - 1).T  # rounding may leave the last edge below 1
+
+
+def _parts(samples: int, rows: int) -> list[int]:
+    """``samples`` in parts of which each computes at most about ROWS_AT_ONCE rows."""
+    part = max(1, ROWS_AT_ONCE // max(1, rows))
+    return [min(part, samples - start) for start in range(0, samples, part)]
 
 
 def _at_least_one(count: int, name: str = "samples") -> int:

@@ -14,7 +14,7 @@ from tdvae.models.base import Beliefs, Model
 from tdvae.models.nextstep import NextStep
 from tdvae.models.ssm import StateSpace, one_action
 from tdvae.nn.ladder import Ladder, LadderDistribution
-from tdvae.types import ELBOTerms, Latent, LossTerms, Pairs, PredictionTerms, Sequences, State, Terms
+from tdvae.types import ELBOTerms, Latent, LossTerms, Pairs, PredictionTerms, Sequences, State, Terms, repeated
 
 KL = Literal["closed", "sampled"]
 # How log p_B(z_t2 | b_t2) is differentiated. Its derivative at a fixed z_t2, the score, is zero on average: leaving it
@@ -63,13 +63,22 @@ def pair_terms(
 
 
 def terms_given(
-    beliefs: Beliefs, model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL, gradient: Gradient = "full"
+    beliefs: Beliefs,
+    model: TDVAEParts,
+    sequences: Sequences,
+    pairs: Pairs,
+    kl: KL,
+    gradient: Gradient = "full",
+    samples: int | None = None,
 ) -> LossTerms:
-    """Eq. 6 for every pair, from beliefs that are known already."""
+    """Eq. 6 for every pair, from beliefs that are known already; with ``samples`` for so many draws, (samples, …)."""
     t1, t2, dt, actions = pairs.t1, pairs.t2, pairs.dt, actions_between(sequences, pairs)
     b1, b2, x1 = beliefs.at(t1), beliefs.at(t2), model.features_at(sequences, t1)
     rows = torch.arange(len(t2), device=t2.device).view(-1, *[1] * (t2.ndim - 1))
     x2 = sequences.x[rows, t2 - 1]
+    if samples is not None:
+        b1, b2, dt = (value.expand(samples, *value.shape) for value in (b1, b2, dt))
+        x1, actions = repeated(x1, samples), repeated(actions, samples)
 
     z2, p_B2 = model.p_B.sample(b2)
     z1, q_S1 = model.q_S.sample(z2, b1, b2, dt, actions)

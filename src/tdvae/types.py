@@ -149,8 +149,16 @@ class State:
 
 def combine_states(states: Sequence[State], join: Callable[[list[Tensor]], Tensor]) -> State:
     """One state of many: ``join`` makes one tensor of each of their parts."""
-    parts = zip(*(state.tensors() for state in states), strict=True)
-    return State.of([None if any(p is None for p in part) else join([p for p in part if p is not None]) for part in parts])
+    joined: list[Tensor | None] = []
+    for part in zip(*(state.tensors() for state in states), strict=True):
+        there = [tensor for tensor in part if tensor is not None]
+        joined.append(join(there) if len(there) == len(part) else None)
+    return State.of(joined)
+
+
+def repeated(value: Tensor | None, n: int) -> Tensor | None:
+    """A tensor ``n`` times along a new first axis."""
+    return None if value is None else value.expand(n, *value.shape)
 
 
 def stack_states(states: Sequence[State]) -> State:

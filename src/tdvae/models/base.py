@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -166,7 +167,8 @@ class RecurrentModel(Model):
         if self.x_0 is None:
             raise InputError("state: this model's state is z alone and includes no observation; use decode(state)")
         self.check_state(state)
-        assert isinstance(self.encoder, ObservationEncoder) and state.x is not None
+        assert isinstance(self.encoder, ObservationEncoder)
+        assert state.x is not None
         return self.encoder.observation(state.x)
 
     def _decoded(self, decoder: Decoder, state: State) -> Distribution:
@@ -174,12 +176,11 @@ class RecurrentModel(Model):
         if self.x_0 is None or state.origin is not None:
             decoded: Distribution = decoder(state.z, state.origin)
             return decoded
-        x = self.observation(state)
-        assert isinstance(self.encoder, ObservationEncoder) and state.x is not None
-        ndim = len(self.config.event_shape)
-        if self.encoder.classes is None:
+        x, ndim = self.observation(state), len(self.config.event_shape)
+        classes = getattr(self.config, "classes", None)
+        if classes is None:
             return PointMass(x, ndim)
-        return Categorical(state.x.unflatten(-1, (*self.config.event_shape, self.encoder.classes)).log(), ndim)
+        return Categorical(F.one_hot(x, classes).to(state.z.layers[0].dtype).log(), ndim)
 
     def _moved(self, step: Step) -> State:
         """A draw from a step: z_t2, and x_t2 where the state includes it."""
@@ -231,7 +232,7 @@ class RecurrentModel(Model):
                 state = after
                 continue
             going = (done < steps)[..., None]
-            state = combine_states([after, state], lambda parts, going=going: torch.where(going, *parts))  # type: ignore[misc]
+            state = combine_states([after, state], partial(_chosen, going))
         return state
 
     def _check_action_size(self, a: Tensor) -> None:
@@ -254,6 +255,12 @@ class RecurrentModel(Model):
         expected = tuple(self.config.event_shape)
         if x.ndim != lead + len(expected) or tuple(x.shape[lead:]) != expected:
             raise InputError(f"x: this model expects observations of shape {expected}, got {tuple(x.shape)[lead:]}")
+
+
+def _chosen(first: Tensor, parts: list[Tensor]) -> Tensor:
+    """Of two tensors, the first where ``first`` is true."""
+    one, other = parts
+    return torch.where(first, one, other)
 
 
 def check_given(name: str, value: Tensor | None, expected: bool) -> None:

@@ -69,7 +69,6 @@ class RecurrentConfig(ModelConfig):
         if (self.likelihood == "categorical") != (self.classes is not None):
             raise InputError(f"classes: needed for categorical observations and only there, got {self.classes}")
 
-
     def _check_noise(self) -> None:
         possible: dict[str, tuple[str, ...]] = {"first_components": ("learned",), "gaussian": ("learned", "predicted")}
         named = possible.get(self.likelihood, ("learned",))

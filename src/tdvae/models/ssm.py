@@ -19,7 +19,7 @@ from tdvae.nn.dense import MapFactory, ObservationEncoder
 from tdvae.nn.drift import Drift
 from tdvae.nn.ladder import DenseHeads, Ladder, LayerLaw, product
 from tdvae.nn.recurrent import BeliefNetwork
-from tdvae.types import Belief, Latent, State, combine_states
+from tdvae.types import Belief, Latent, State, combine_states, repeated
 
 
 class MeanFieldLadder(BeliefLadder):
@@ -149,7 +149,7 @@ class MeanField(StateSpace):
     def sample_state(self, belief: Belief, n: int) -> State:
         b = self.read(belief.code)
         z, _ = self.q.sample(b.expand(n, *b.shape))
-        return State(z, None if belief.x is None else belief.x.expand(n, *belief.x.shape))
+        return State(z, repeated(belief.x, n))
 
 
 class Filtering(StateSpace):

@@ -16,7 +16,7 @@ from tdvae.nn.dense import JumpEmbedding, MapFactory
 from tdvae.nn.drift import Drift
 from tdvae.nn.ladder import DenseHeads, Ladder, LayerLaw, product
 from tdvae.nn.recurrent import ActionSummary, BeliefNetwork, SingleAction
-from tdvae.types import Belief, Latent, State
+from tdvae.types import Belief, Latent, State, repeated
 
 CHANGE_GAIN = 0.05  # a change from the drifted state starts near zero
 KEPT_OPEN = 0.2  # share of a jump's weight that all lengths have alike
@@ -190,7 +190,7 @@ class TDVAE(RecurrentModel):
     def sample_state(self, belief: Belief, n: int) -> State:
         b = self.read(belief.code)
         z, _ = self.p_B.sample(b.expand(n, *b.shape))
-        return State(z, None if belief.x is None else belief.x.expand(n, *belief.x.shape))
+        return State(z, repeated(belief.x, n))
 
     def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
         return self._moved(self.step(state, *self.jump(state, dt, a)))

@@ -83,9 +83,7 @@ class Ladder(nn.Module, ABC):
         """The distribution of a state drawn elsewhere: each layer sees the layers of ``z`` above it."""
         return self.bind(*given).given(z)
 
-    def descend(
-        self, context: Any, choose: Callable[[int, LayerLaw], Tensor]
-    ) -> tuple[Latent, LadderDistribution]:
+    def descend(self, context: Any, choose: Callable[[int, LayerLaw], Tensor]) -> tuple[Latent, LadderDistribution]:
         """From the top layer down: each layer's distribution, and the value that ``choose`` takes for it."""
         states: tuple[Tensor, ...] = ()
         laws: tuple[LayerLaw, ...] = ()
