@@ -15,7 +15,7 @@ from torch import Tensor
 from tdvae import InputError, belief_at, cli, rollout, saved
 from tdvae.data import from_arrays, split
 from tdvae.models import TDVAE, TDVAEConfig, build, for_data
-from tdvae.types import Latent, Sequences
+from tdvae.types import Sequences, State
 
 torch.set_num_threads(1)
 
@@ -365,7 +365,7 @@ def model(with_actions: bool = False, with_rewards: bool = False) -> TDVAE:
     return for_data(data(with_actions, with_rewards), latent=2, belief=4, hidden=4, decoder=(4,))
 
 
-def state(of: TDVAE) -> Latent:
+def state(of: TDVAE) -> State:
     with torch.no_grad():
         return of.sample_state(of.initial(4), 2)
 
@@ -409,7 +409,7 @@ def test_too_few_actions_for_a_jump_are_refused_with_both_numbers() -> None:
             acting.transition(state(acting), dt, torch.zeros(4, 2, ACTIONS))
     with pytest.raises(InputError, match=r"(?s)3.*2"):
         rollout(acting, state(acting), [1, 2], torch.zeros(4, 2, ACTIONS))
-    assert acting.transition(state(acting), 3, torch.zeros(4, 3, ACTIONS)).layers[0].shape == (2, 4, 2)
+    assert acting.transition(state(acting), 3, torch.zeros(4, 3, ACTIONS)).z.layers[0].shape == (2, 4, 2)
 
 
 def test_actions_of_another_size_are_refused_with_both_sizes() -> None:

@@ -19,6 +19,7 @@ from tdvae.experiments.first_person.presets import MODELS
 from tdvae.models import ConvTDVAEConfig, build
 from tdvae.models.config import config_from_dict
 from tdvae.nn.conv import ConvLSTMCell
+from tdvae.types import State
 
 SMALL = ConvTDVAEConfig(
     event_shape=(3, 16, 16),
@@ -127,7 +128,7 @@ def test_every_layer_is_told_of_all_drawn_above_it_and_of_none_below() -> None:
     for law in (
         model.p_B.given(z, b),
         model.q_S.given(z, state(), b, b, dt),
-        model.p_T.given(z, state(), dt, actions),
+        model.p_T.given(z, State(state()), dt, actions),
     ):
         for index, layer in enumerate(law.layers):
             told = [depends(layer.log_prob(torch.zeros(4, 32)), source) for source in z.layers]
@@ -141,18 +142,18 @@ def test_the_ladders_condition_on_what_the_paper_says() -> None:
     actions = torch.randn(4, 9, 2, requires_grad=True)
     dt = torch.full((4,), 3)
     smoothed = model.q_S.given(z, other, b1, b2, dt).log_prob(z)
-    moved = model.p_T.given(z, other, dt, actions).log_prob(z)
+    moved = model.p_T.given(z, State(other), dt, actions).log_prob(z)
     assert all(depends(smoothed, source) for source in (b1, b2, *other.layers))
     assert all(depends(moved, source) for source in (actions, *other.layers))
     assert not torch.allclose(smoothed, model.q_S.given(z, other, b1, b2, dt + 1).log_prob(z))
-    assert not torch.allclose(moved, model.p_T.given(z, other, dt + 1, actions).log_prob(z))
+    assert not torch.allclose(moved, model.p_T.given(z, State(other), dt + 1, actions).log_prob(z))
 
 
 def test_a_state_that_stays_starts_by_staying() -> None:
     model, z = build(replace(SMALL, drift="stay", actions=0)), state()
     dt = torch.ones(4, dtype=torch.long)
     b = torch.randn(4, BELIEF)
-    for law in (model.p_T.given(z, z, dt), model.q_S.given(z, z, b, b, dt)):
+    for law in (model.p_T.given(z, State(z), dt), model.q_S.given(z, z, b, b, dt)):
         for layer, start in zip(law.layers, z.layers, strict=True):
             assert isinstance(layer, DiagonalNormal)
             assert float((layer.mean - start).detach().abs().max()) < 0.05
@@ -160,7 +161,7 @@ def test_a_state_that_stays_starts_by_staying() -> None:
 
 def test_every_layer_draws_on_the_canvas() -> None:
     model, z = build(SMALL), state()
-    frame = model.decode(z)
+    frame = model.decode(State(z))
     assert frame.mean.shape == (4, 3, 16, 16)
     assert all(depends(frame.mean, layer) for layer in z.layers)
     assert 0 <= float(frame.mean.detach().min()) <= float(frame.mean.detach().max()) <= 1
@@ -171,7 +172,7 @@ def test_every_layer_draws_on_the_canvas() -> None:
 def test_states_of_any_leading_shape_are_the_same_states() -> None:
     model, z = build(SMALL), state(lead=(2, 3))
     flat = z.map(lambda layer: layer.flatten(0, 1))
-    torch.testing.assert_close(model.decode(z).mean.flatten(0, 1), model.decode(flat).mean)
+    torch.testing.assert_close(model.decode(State(z)).mean.flatten(0, 1), model.decode(State(flat)).mean)
 
 
 def test_a_convolutional_cell_on_one_place_is_an_lstm_cell() -> None:

@@ -28,6 +28,7 @@ from tdvae.experiments.switching.measures import moments
 from tdvae.experiments.switching.presets import PRESETS, curriculum
 from tdvae.jumps import Around, Bridging, Uniform, Widening
 from tdvae.models import Model
+from tdvae.types import State
 
 torch.set_num_threads(1)
 
@@ -240,7 +241,7 @@ class Knowing(Model):
         raise AssertionError("not asked for")
 
     def sample_state(self, belief: Any, n: int) -> Any:
-        return Latent((self.place[None, :, self.seen - 1, None].float(),))
+        return State(Latent((self.place[None, :, self.seen - 1, None].float(),)))
 
     def transition(self, z: Any, dt: Any, a: Any = None) -> Any:
         way = -self.direction if self.flips else self.direction
@@ -248,7 +249,7 @@ class Knowing(Model):
         return z.map(lambda place: place + ((told if self.step == 0 else self.step) * way)[..., None])
 
     def decode(self, z: Any) -> Any:
-        shifts = z.layers[0][0, :, 0].long() % 28
+        shifts = z.z.layers[0][0, :, 0].long() % 28
         frames = torch.stack([still.roll(int(shift), -1) for still, shift in zip(self.still, shifts, strict=True)])
         return Bernoulli((frames[None] - 0.5) * 20, event_ndim=2)
 

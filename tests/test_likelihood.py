@@ -25,8 +25,19 @@ from tdvae.models import Filtering, FilteringConfig, MeanFieldConfig, StateSpace
 from tdvae.models.config import LatentConfig
 from tdvae.nn.dense import ObservationEncoder
 from tdvae.nn.recurrent import BeliefNetwork
-from tdvae.types import Belief, Latent, Pairs, Sequences
-from tests.test_objective import NOISE, A, ExactModel, GaussianLadder, LinearTransition, Q, exact_log_prob
+from tdvae.objectives import elbo_terms
+from tdvae.types import Belief, Latent, Pairs, Sequences, State
+from tests.test_objective import (
+    NOISE,
+    A,
+    ExactModel,
+    ExactObservedModel,
+    FirstCoordinate,
+    GaussianLadder,
+    LinearTransition,
+    Q,
+    exact_log_prob,
+)
 
 
 def standard_error(log_weights: Tensor) -> Tensor:
@@ -110,6 +121,33 @@ def test_steps_weights_need_room(sequences: Sequences) -> None:
             steps_log_weights(ExactModel(), sequences, t1, t2, samples=1)
 
 
+def test_with_exact_parts_every_joint_weight_is_the_likelihood_with_the_observation_in_the_state(
+    sequences: Sequences,
+) -> None:
+    model = ExactObservedModel()
+    weights = joint_log_weights(model, sequences, samples=4)
+    torch.testing.assert_close(weights, model.filtered(sequences)[1].sum(1).expand(4, -1), rtol=0, atol=1e-8)
+
+
+def test_single_steps_integrate_the_observations_between(sequences: Sequences) -> None:
+    """Two steps ahead in closed form: the joint of two steps, of which the first observation is left out."""
+    model, t1 = ExactObservedModel(), 4
+    near = Sequences(0.3 * sequences.x, sequences.lengths)
+    code = model.filter(near).codes[:, t1]
+    mean, cov = code[:, :2], code[:, 2:6].unflatten(-1, (2, 2))
+    paths = 200_000
+    z = mean[:1] + torch.randn(paths, 2, dtype=A.dtype) @ torch.linalg.cholesky(cov[0]).mT
+    state, one = State(Latent((z[:, :1], z[:, 1:])), code[:1, 6:].expand(paths, 1)), torch.ones(paths).long()
+    for _ in range(2):  # the model's own paths, of which the last observation's mean and spread are a normal's
+        step = model.step(state, one)
+        z2, _ = step.p_T.sample()
+        x = step.p_D(z2).sample()
+        state = State(z2, x)
+    expected = DiagonalNormal(x.mean(0), x.std(0).log()).log_prob(near.x[0, t1 + 1])
+    weights = steps_log_weights(model, near, t1, t1 + 2, samples=20_000)[:, 0]
+    torch.testing.assert_close(log_mean_exp(weights), expected, rtol=0, atol=0.03)
+
+
 class Sees(BeliefNetwork):
     """b_t = x_t: all that the best single-step encoder of a linear-Gaussian model needs."""
 
@@ -125,21 +163,16 @@ class Sees(BeliefNetwork):
 class BestStep(GaussianLadder):
     """p(z_t | z_{t-1}, x_t)."""
 
-    def moments(self, b: Tensor, before: Latent, actions: None) -> tuple[Tensor, Tensor]:
-        ahead = before.flat @ A.mT
+    def moments(self, b: Tensor, before: State, actions: None) -> tuple[Tensor, Tensor]:
+        ahead = before.z.flat @ A.mT
         gain = Q[:, 0] / (Q[0, 0] + NOISE**2)
         cov = Q - gain[:, None] * Q[0]
         return ahead + (b - ahead[..., :1]) * gain, cov.expand(*ahead.shape, 2)
 
 
-class SeenWithNoise(nn.Module):
-    def forward(self, z: Latent) -> DiagonalNormal:
-        return DiagonalNormal(z.layers[0], torch.full_like(z.layers[0], math.log(NOISE)))
-
-
 def linear_filtering() -> Filtering:
     config = FilteringConfig(latent=1, layers=2)
-    parts = (ObservationEncoder((1,)), Sees(), nn.Identity(), BestStep(), LinearTransition(), SeenWithNoise())
+    parts = (ObservationEncoder((1,)), Sees(), nn.Identity(), BestStep(), LinearTransition(), FirstCoordinate())
     return Filtering(config, *parts).double()  # type: ignore[arg-type]
 
 
@@ -204,35 +237,45 @@ SMALL = {"event_shape": (2,), "likelihood": "categorical", "classes": 3, "layers
 GRID = torch.linspace(-7, 7, 500)[:, None]
 
 
-def between(model: StateSpace | tdvae.TDVAE, one: Tensor) -> Tensor:
-    """log of p_T's mass from every point of the grid to every other, (from, to)."""
-    here, there = Latent((GRID[:, None].expand(-1, len(GRID), -1),)), Latent((GRID.expand(len(GRID), -1, -1),))
-    return model.p_T.given(there, here, one.expand(len(GRID), len(GRID)), None).log_prob(there)
+def between(model: StateSpace | tdvae.TDVAE, data: Sequences, t: int) -> Tensor:
+    """log of p(s_t | s_{t-1})'s mass, from every point of the grid to every other, (N, from, to)."""
+    shape = (len(data), len(GRID), len(GRID))
+    here, there = (Latent((grid.expand(*shape, 1),)) for grid in (GRID[:, None], GRID))
+    x = model.features_at(data, torch.full((len(data),), t - 1))
+    before = State(here, None if x is None else x[:, None, None].expand(*shape, -1))
+    if isinstance(model, StateSpace):
+        step = model.step(before)
+    else:
+        step = model.step(before, torch.ones(shape, dtype=torch.long))
+    seen = step.p_D(there).log_prob(data.x[:, t - 1, None, None])
+    return step.p_T.given(there).log_prob(there) + seen + math.log(float(GRID[1] - GRID[0]))
 
 
-@pytest.mark.parametrize("config", [TDVAEConfig(**SMALL), FilteringConfig(**SMALL), MeanFieldConfig(**SMALL)])  # type: ignore[arg-type]
-def test_estimates_agree_with_a_sum_over_all_states(config: LatentConfig) -> None:
+@pytest.mark.parametrize("observed_state", [False, True])
+@pytest.mark.parametrize("kind", [TDVAEConfig, FilteringConfig, MeanFieldConfig])
+def test_estimates_agree_with_a_sum_over_all_states(kind: type[LatentConfig], observed_state: bool) -> None:
     """With z of one number, the integrals over z_0, z_1 and z_2 are sums over a grid."""
-    model = build(config)
+    model = build(kind(**SMALL, observed_state=observed_state))  # type: ignore[arg-type]
     assert isinstance(model, StateSpace | tdvae.TDVAE)
+    if model.x_0 is not None:
+        torch.nn.init.normal_(model.x_0)
     data = Sequences(torch.tensor([[[0, 2], [1, 1]], [[2, 2], [0, 1]]]), torch.tensor([2, 2]))
-    one, cell = torch.ones((), dtype=torch.long), math.log(float(GRID[1] - GRID[0]))
+    cell = math.log(float(GRID[1] - GRID[0]))
     with torch.no_grad():
-        step = between(model, one) + cell
+        steps = [between(model, data, t) for t in (1, 2)]
         if isinstance(model, StateSpace):
-            z_0 = model.first(len(GRID))
-            alpha = model.p_T.given(Latent((GRID,)), z_0, one.expand(len(GRID)), None).log_prob(Latent((GRID,)))
-            alpha = (alpha + cell).expand(2, -1)
+            there, z_0 = Latent((GRID,)), model.first(len(GRID))
+            step = model.step(z_0)
+            alpha = step.p_T.given(there).log_prob(there) + cell
+            alpha = alpha + step.p_D(there).log_prob(data.x[:, 0, None])
             weights = trajectory_log_weights(model, data, samples=6_000)
         else:
             b_0 = model.read(model.initial(1).code).expand(len(GRID), -1)
             prior = model.p_B.given(Latent((GRID,)), b_0).log_prob(Latent((GRID,))) + cell
-            alpha = torch.logsumexp(prior[:, None] + step, 0).expand(2, -1)
+            alpha = torch.logsumexp(prior[:, None] + steps[0], 1)
             weights = joint_log_weights(model, data, samples=6_000)
-        seen = [model.p_D(Latent((GRID,))).log_prob(data.x[:, t, None]) for t in (0, 1)]  # (2, grid)
-        alpha = alpha + seen[0]
         first = torch.logsumexp(alpha, 1)
-        truth = torch.logsumexp(torch.logsumexp(alpha[:, :, None] + step, 1) + seen[1], 1)
+        truth = torch.logsumexp(torch.logsumexp(alpha[:, :, None] + steps[1], 1), 1)
         assert float(((log_mean_exp(weights) - truth).abs() / standard_error(weights)).max()) < 4
         if isinstance(model, StateSpace):
             by_step = particle_log_prob(model, data, particles=20_000)
@@ -250,7 +293,7 @@ def test_the_elbo_with_a_closed_kl_is_the_mean_log_weight(config: LatentConfig) 
     data = Sequences(torch.randint(3, (1, 4, 2)), torch.tensor([4]))
     weights = trajectory_log_weights(model, data, samples=5_000)[:, 0]
     with torch.no_grad():
-        totals = torch.stack([tdvae.objectives.state_space_loss(model, data, None).total * 4 for _ in range(2_000)])  # type: ignore[arg-type]
+        totals = elbo_terms(model, data.select(torch.zeros(2_000, dtype=torch.long))).total.sum(1)
     error = math.hypot(float(weights.std()) / 5_000**0.5, float(totals.std()) / 2_000**0.5)
     assert abs(float(weights.mean() + totals.mean())) < 4 * error
 

@@ -32,7 +32,7 @@ from tdvae.nn.dense import JumpEmbedding
 from tdvae.nn.drift import Turn
 from tdvae.nn.ladder import product
 from tdvae.nn.recurrent import ActionSummary, DeepLSTMBelief, LinearRecurrenceBelief
-from tdvae.types import Latent, Pairs
+from tdvae.types import Latent, Pairs, State
 
 TURNING = TDVAEConfig(
     likelihood="first_components",
@@ -44,7 +44,7 @@ TURNING = TDVAEConfig(
     hidden=16,
     drift="turn",
     smoothing="product",
-    sigma=0.1,
+    noise=0.1,
 )
 FRAMES = ConvTDVAEConfig(
     event_shape=(3, 16, 16), encoder=(4, 6), belief=7, belief_layers=2, layers=3, channels=5, latent=2, canvas=4
@@ -61,13 +61,21 @@ CONFIGS: dict[str, TDVAEConfig | ConvTDVAEConfig] = {
     "chrono": TDVAEConfig(belief_network="chrono_lstm", belief=6, latent=3, hidden=8, drift="turn"),
     "classes": TDVAEConfig(event_shape=(5,), likelihood="categorical", classes=4, maps="residual", hidden=10),
     "acting": TDVAEConfig(event_shape=(2,), actions=3, rewards=True, smoothing="product", drift="stay"),
+    "observed": TDVAEConfig(event_shape=(3,), layers=2, latent=3, hidden=8, observed_state=True, noise="predicted"),
+    "observed_acting": TDVAEConfig(
+        event_shape=(2,), actions=3, rewards=True, drift="stay", smoothing="product", observed_state=True
+    ),
+    "observed_classes": TDVAEConfig(
+        event_shape=(5,), likelihood="categorical", classes=4, encoder=(7,), dt="none", observed_state=True
+    ),
+    "observed_bits": TDVAEConfig(event_shape=(2, 3), likelihood="bernoulli", observed_state=True, drift="turn"),
     "conv": FRAMES,
     "conv_acting": replace(FRAMES, layers=1, actions=3, rewards=True, drift="stay", belief_layers=1, shown=2),
     "conv_wide": replace(FRAMES, event_shape=(1, 16, 32), encoder=(3, 4, 5), drift="stay", checkpointing=True),
 }
 NEXT_STEP = {
     "next_step": NextStepConfig(decoder=(10,)),
-    "next_step_unsure": NextStepConfig(event_shape=(2,), decoder=(10,), predicts_sigma=True),
+    "next_step_unsure": NextStepConfig(event_shape=(2,), decoder=(10,), noise="predicted"),
     "next_step_deep": NextStepConfig(belief_network="deep_lstm", belief=6, belief_layers=2, decoder=(10,)),
     "next_step_linear": NextStepConfig(belief_network="linear_recurrence", belief=6, readout=5, decoder=()),
     "next_step_bits": NextStepConfig(event_shape=(4, 3), likelihood="bernoulli", encoder=(9, 8), decoder=(10,)),
@@ -80,6 +88,10 @@ STATE_SPACE: dict[str, LatentConfig] = {
     "filtering": FilteringConfig(latent=3, hidden=8, particles=4),
     "filtering_corrects": FilteringConfig(
         event_shape=(2,), latent=3, hidden=8, actions=3, drift="turn", correction="product", particles=4
+    ),
+    "mean_field_observed": MeanFieldConfig(event_shape=(2,), latent=3, hidden=8, actions=3, observed_state=True),
+    "filtering_observed": FilteringConfig(
+        event_shape=(5,), likelihood="categorical", classes=4, correction="product", particles=4, observed_state=True
     ),
     "filtering_classes": FilteringConfig(
         event_shape=(5,), likelihood="categorical", classes=4, maps="residual", hidden=10, drift="stay"
@@ -134,12 +146,13 @@ def test_given_scores_what_sample_drew(model: TDVAE) -> None:
     b1, b2 = beliefs.at(pairs.t1), beliefs.at(pairs.t2)
     actions = tdvae.objectives.actions_between(sequences, pairs)
     z2, p_B2 = model.p_B.sample(b2)
-    z1, q_S1 = model.q_S.sample(z2, b1, b2, pairs.dt)
-    z3, p_T3 = model.p_T.sample(z1, pairs.dt, actions)
+    z1, q_S1 = model.q_S.sample(z2, b1, b2, pairs.dt, actions)
+    s1 = State(z1, model.features_at(sequences, pairs.t1))
+    z3, p_T3 = model.p_T.sample(s1, pairs.dt, actions)
     again = (
         (p_B2, model.p_B.given(z2, b2)),
-        (q_S1, model.q_S.given(z1, z2, b1, b2, pairs.dt)),
-        (p_T3, model.p_T.given(z3, z1, pairs.dt, actions)),
+        (q_S1, model.q_S.given(z1, z2, b1, b2, pairs.dt, actions)),
+        (p_T3, model.p_T.given(z3, s1, pairs.dt, actions)),
     )
     assert isinstance(model.config, LatentConfig | ConvTDVAEConfig)
     assert len(z1.layers) == model.config.layers
@@ -163,7 +176,7 @@ def test_states_roll_out_and_decode(any_model: Model) -> None:
     with torch.no_grad():
         z = any_model.sample_state(belief, 7)
     states = tdvae.rollout(any_model, z, [3, 1, 2], actions)
-    assert all(layer.shape[:3] == (3, 7, N) for layer in states.layers)
+    assert all(part is None or part.shape[:3] == (3, 7, N) for part in states.tensors())
     decoded = any_model.decode(states)
     assert decoded.sample().shape == (3, 7, N, *any_model.config.event_shape)
     assert decoded.log_prob(sequences.x[:, 10]).shape == (3, 7, N)
@@ -262,7 +275,7 @@ def test_the_order_of_actions_counts() -> None:
     actions = torch.randn(1, 1, 4, 3)
 
     def mean(a: Tensor) -> Tensor:
-        bottom = model.p_T.given(z, z, torch.full((1, 1), 4), a).layers[0]
+        bottom = model.p_T.given(z.z, z, torch.full((1, 1), 4), a).layers[0]
         assert isinstance(bottom, DiagonalNormal)
         return bottom.mean
 
@@ -273,7 +286,7 @@ def test_a_transition_that_is_not_told_how_long_a_jump_is_sees_all_its_actions()
     model = build(TDVAEConfig(event_shape=(2,), actions=3, dt="none"))
     z = model.sample_state(model.initial(1), 1)
     actions = torch.randn(1, 1, 4, 3, requires_grad=True)
-    model.p_T.given(z, z, torch.full((1, 1), 4), actions).log_prob(z).sum().backward()
+    model.p_T.given(z.z, z, torch.full((1, 1), 4), actions).log_prob(z.z).sum().backward()
     assert actions.grad is not None
     assert float(actions.grad.abs().sum(-1).min()) > 0
 
@@ -338,7 +351,7 @@ def test_product_of_normals_is_bayes_rule() -> None:
 
 def test_integrating_the_last_layer_changes_the_noise_not_the_forecast() -> None:
     """The analytic last layer and plain Monte Carlo estimate the same density."""
-    model = build(replace(TURNING, sigma=0.5))
+    model = build(replace(TURNING, noise=0.5))
     belief = tdvae.belief_at(model, observations(model.config), 8)
     x = torch.tensor([[0.3], [-0.2], [1.0]])
     integrated = tdvae.forecast(model, belief, 3, samples=4000).log_prob(x)
@@ -411,7 +424,7 @@ def test_jumps_of_different_lengths_stop_where_they_should() -> None:
         for dt, where in ((1, ((0, 0), (1, 1))), (2, ((0, 1), (1, 2))), (4, ((0, 2), (1, 0)))):
             alone = model.transition(z, dt)
             for index in where:
-                torch.testing.assert_close(together[index].layers, alone[index].layers)
+                torch.testing.assert_close(together[index].z.layers, alone[index].z.layers)
 
 
 def test_sequences_of_like_length_are_encoded_together_and_come_out_the_same() -> None:
@@ -463,9 +476,9 @@ def test_a_filtering_belief_carries_paths_that_its_encoder_drew() -> None:
     config = FilteringConfig(latent=2, layers=1, hidden=8, particles=4_000)
     model, data = build(config), observations(config).select(slice(0, 1)).until(4)
     with torch.no_grad():
-        online = model.sample_state(tdvae.belief_at(model, data, 4), 20_000).flat[:, 0]
+        online = model.sample_state(tdvae.belief_at(model, data, 4), 20_000).z.flat[:, 0]
         codes = model.read(model.filter(data).codes[:, 1:])
-        whole = model.infer(codes.expand(4_000, -1, -1), None).flat[:, -1]
+        whole = model.infer(codes.expand(4_000, -1, -1), data.x.expand(4_000, -1, -1), None).flat[:, -1]
     torch.testing.assert_close(online.mean(0), whole.mean(0), rtol=0, atol=0.08)
     torch.testing.assert_close(online.std(0), whole.std(0), rtol=0.08, atol=0)
 
@@ -486,14 +499,14 @@ def test_a_withheld_length_is_summed_over() -> None:
     z1, z2 = (Latent(tuple(torch.randn(5, 2) for _ in range(3))) for _ in range(2))
     dt = torch.ones(5, dtype=torch.long)
     assert isinstance(model.p_T, TransitionLadder)
-    context = model.p_T.context(z1, dt)
+    context = model.p_T.context(State(z1), dt)
     assert context.log_weights is not None
     each = z2.map(lambda layer: layer[:, None].expand(5, 4, 2)).layers
     of_length = torch.stack(
         [model.p_T.heads(i, context.features, each[i + 1 :], context.around).log_prob(each[i]) for i in range(3)]
     ).sum(0)
     expected = torch.logsumexp(context.log_weights + of_length, dim=-1)
-    torch.testing.assert_close(model.p_T.given(z2, z1, dt).log_prob(z2), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(model.p_T.given(z2, State(z1), dt).log_prob(z2), expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(context.log_weights.exp().sum(-1), torch.ones(5))
     assert float(context.log_weights.detach().exp().min()) > 0.01 / 4  # no length is ever ruled out
 
@@ -506,6 +519,6 @@ def test_a_withheld_dt_reaches_no_part(drift: Literal["none", "stay", "turn"], l
     z1, z2 = (Latent((torch.randn(5, 3), torch.randn(5, 3))) for _ in range(2))
     b1, b2 = torch.randn(2, 5, 50)
     one, four = torch.ones(5, dtype=torch.long), torch.full((5,), 4)
-    for ladder, of, given in ((model.p_T, z2, (z1,)), (model.q_S, z1, (z2, b1, b2))):
+    for ladder, of, given in ((model.p_T, z2, (State(z1),)), (model.q_S, z1, (z2, b1, b2))):
         densities = [ladder.given(of, *given, dt).log_prob(of) for dt in (one, four)]
         assert torch.equal(*densities)

@@ -16,8 +16,9 @@ from tdvae.distributions import DiagonalNormal
 from tdvae.exact import KalmanBank
 from tdvae.likelihood import importance_log_prob
 from tdvae.models import ConvTDVAEConfig, FilteringConfig, MeanFieldConfig, NextStepConfig, build
-from tdvae.models.base import Beliefs, RecurrentModel
+from tdvae.models.base import Beliefs, RecurrentModel, Step
 from tdvae.models.config import ModelConfig
+from tdvae.models.decoders import Decoder
 from tdvae.nn.ladder import Ladder
 from tdvae.objectives import (
     Gradient,
@@ -28,7 +29,7 @@ from tdvae.objectives import (
     subsequence_loss,
     tdvae_loss,
 )
-from tdvae.types import Latent, Pairs, Sequences
+from tdvae.types import Latent, Pairs, Sequences, State
 
 NOISE = 0.3
 A = torch.tensor([[math.cos(0.4), -math.sin(0.4)], [math.sin(0.4), math.cos(0.4)]], dtype=torch.float64) * 0.97
@@ -66,9 +67,9 @@ class KalmanBelief(GaussianLadder):
 
 
 class LinearTransition(GaussianLadder):
-    def moments(self, z1: Latent, dt: Tensor, actions: None) -> tuple[Tensor, Tensor]:
+    def moments(self, s1: State, dt: Tensor, actions: None) -> tuple[Tensor, Tensor]:
         assert bool((dt == 1).all())
-        mean = z1.flat @ A.mT
+        mean = s1.z.flat @ A.mT
         return mean, Q.expand(*mean.shape, 2)
 
 
@@ -79,7 +80,7 @@ class OneStepSmoother(GaussianLadder):
         super().__init__()
         self.widen = widen
 
-    def moments(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
+    def moments(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor, actions: None) -> tuple[Tensor, Tensor]:
         mean, cov = unpack(b1)
         ahead = A @ cov @ A.mT + Q
         gain = cov @ A.mT @ torch.linalg.inv(ahead)
@@ -87,11 +88,36 @@ class OneStepSmoother(GaussianLadder):
         return smoothed, (cov - gain @ ahead @ gain.mT) * self.widen
 
 
-class ExactModel:
+class FirstCoordinate(Decoder):
+    """x = z^1 + noise."""
+
+    def forward(self, z: Latent, origin: Tensor | None = None) -> DiagonalNormal:
+        mean = z.layers[0]
+        return DiagonalNormal(mean, torch.full_like(mean, math.log(NOISE)))
+
+
+class ZAlone:
+    """A model whose state is z alone."""
+
+    p_T: Ladder
+    p_D: Decoder
+
+    def step(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> Step:
+        return Step(self.p_T.bind(s1, dt, actions), self.p_D)
+
+    def features(self, x: Tensor) -> None:
+        return None
+
+    def features_at(self, sequences: Sequences, t: Tensor) -> None:
+        return None
+
+
+class ExactModel(ZAlone):
     """A linear-Gaussian state-space model whose p_B and q_S are the Kalman filter and smoother."""
 
     def __init__(self, widen: float = 1.0) -> None:
         self.p_B, self.q_S, self.p_T = KalmanBelief(), OneStepSmoother(widen), LinearTransition()
+        self.p_D = FirstCoordinate()
         self.known: Beliefs | None = None
         self.bank = KalmanBank(
             A=A[None],
@@ -102,10 +128,6 @@ class ExactModel:
             P0=torch.eye(2)[None],
             log_prior=torch.zeros(1),
         )
-
-    def p_D(self, z: Latent) -> DiagonalNormal:
-        mean = z.layers[0]
-        return DiagonalNormal(mean, torch.full_like(mean, math.log(NOISE)))
 
     def filter(self, sequences: Sequences) -> Beliefs:
         if self.known is None:  # each test has one batch
@@ -149,6 +171,111 @@ def test_the_integrand_equals_the_likelihood_for_every_sample(sequences: Sequenc
         torch.testing.assert_close(drawn, truth, rtol=0, atol=1e-9)
 
 
+B, C, D, E = torch.tensor([0.3, -0.2]), torch.tensor([1.0, 0.0]), torch.tensor([0.2, 0.5]), 0.4
+
+
+class ObservedTransition(GaussianLadder):
+    """z_t = A z_{t-1} + B x_{t-1} + noise."""
+
+    def moments(self, s1: State, dt: Tensor, actions: None) -> tuple[Tensor, Tensor]:
+        assert s1.x is not None
+        mean = s1.z.flat @ A.mT + s1.x * B.double()
+        return mean, Q.expand(*mean.shape, 2)
+
+
+class ObservedDecoder(Decoder):
+    """x_t = C z_t + D z_{t-1} + E x_{t-1} + noise; the origin is (z_{t-1}, x_{t-1})."""
+
+    def forward(self, z: Latent, origin: Tensor | None = None) -> DiagonalNormal:
+        assert origin is not None
+        mean = z.flat @ C.double() + origin[..., :2] @ D.double() + E * origin[..., 2]
+        return DiagonalNormal(mean[..., None], torch.full_like(mean, math.log(NOISE))[..., None])
+
+
+def _joint(mean: Tensor, cov: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean (..., 5) and covariance (..., 5, 5) of (z_{t-1}, z_t, x_t), given those of z_{t-1} and x_{t-1} (..., 1)."""
+    first = torch.eye(2, dtype=A.dtype)
+    to_x = (C.double() @ A + D.double())[None]
+    matrix = torch.cat([first, A, to_x])  # of z_{t-1}
+    noise = torch.zeros(5, 5, dtype=A.dtype)
+    noise[2:4, 2:4] = Q
+    noise[4, 2:4] = noise[2:4, 4] = Q @ C.double()
+    noise[4, 4] = C.double() @ Q @ C.double() + NOISE**2
+    shift = torch.cat([torch.zeros_like(mean), x * B.double(), (C.double() @ B.double() + E) * x], dim=-1)
+    return mean @ matrix.mT + shift, matrix @ cov @ matrix.mT + noise
+
+
+def _condition(mean: Tensor, cov: Tensor, wanted: slice, known: slice, value: Tensor) -> tuple[Tensor, Tensor]:
+    """The moments of some coordinates of a normal, given others."""
+    gain = cov[..., wanted, known] @ torch.linalg.inv(cov[..., known, known])
+    moved = mean[..., wanted] + (gain @ (value - mean[..., known])[..., None])[..., 0]
+    return moved, cov[..., wanted, wanted] - gain @ cov[..., known, wanted]
+
+
+class ObservedSmoother(GaussianLadder):
+    """p(z_{t-1} | z_t, x_≤t); the codes hold the moments of the belief and the observation."""
+
+    def moments(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor, actions: None) -> tuple[Tensor, Tensor]:
+        mean, cov = _joint(*unpack(b1[..., :6]), b1[..., 6:])
+        return _condition(mean, cov, slice(0, 2), slice(2, 5), torch.cat([z2.flat, b2[..., 6:]], dim=-1))
+
+
+class ObservedBelief(GaussianLadder):
+    def moments(self, b: Tensor) -> tuple[Tensor, Tensor]:
+        return unpack(b[..., :6])
+
+
+class ExactObservedModel:
+    """A linear-Gaussian model with the observation in its state, whose p_B and q_S are exact."""
+
+    def __init__(self) -> None:
+        self.p_B, self.q_S, self.p_T, self.p_D = (
+            ObservedBelief(),
+            ObservedSmoother(),
+            ObservedTransition(),
+            ObservedDecoder(),
+        )
+
+    def step(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> Step:
+        assert s1.x is not None
+        return Step(self.p_T.bind(s1, dt, actions), self.p_D, torch.cat([s1.z.flat, s1.x], dim=-1))
+
+    def features(self, x: Tensor) -> Tensor:
+        return x
+
+    def features_at(self, sequences: Sequences, t: Tensor) -> Tensor:
+        rows = torch.arange(len(t)).view(-1, *[1] * (t.ndim - 1))
+        return torch.where((t > 0)[..., None], sequences.x[rows, (t - 1).clamp(min=0)], 0.0)
+
+    def filter(self, sequences: Sequences) -> Beliefs:
+        return self.filtered(sequences)[0]
+
+    def filtered(self, sequences: Sequences) -> tuple[Beliefs, Tensor]:
+        """The beliefs, and log p(x_t | x_<t), (N, T), of a filter written out for this model. b_0 is N(0, 1)."""
+        n = len(sequences)
+        mean, cov = torch.zeros(n, 2, dtype=A.dtype), torch.eye(2, dtype=A.dtype).expand(n, 2, 2)
+        x = torch.zeros(n, 1, dtype=A.dtype)
+        codes, log_probs = [torch.cat([mean, cov.flatten(1), x], dim=-1)], []
+        for after in sequences.x.unbind(1):
+            joint = _joint(mean, cov, x)
+            predicted = DiagonalNormal(joint[0][..., 4:], 0.5 * joint[1][..., 4:, 4].log())
+            log_probs.append(predicted.log_prob(after))
+            mean, cov = _condition(*joint, slice(2, 4), slice(4, 5), after)
+            x = after
+            codes.append(torch.cat([mean, cov.flatten(1), x], dim=-1))
+        return Beliefs(torch.stack(codes, dim=1), lambda code: code), torch.stack(log_probs, dim=1)
+
+
+def test_with_the_observation_in_the_state_the_integrand_is_the_likelihood_too(sequences: Sequences) -> None:
+    """The zero-variance identity with p_T(z_t | z_{t-1}, x_{t-1}) and p_D(x_t | z_t, z_{t-1}, x_{t-1})."""
+    model = ExactObservedModel()
+    truth = model.filtered(sequences)[1]
+    t1 = torch.arange(sequences.horizon).expand(len(sequences), -1)
+    for _ in range(3):
+        drawn = -pair_terms(model, sequences, Pairs(t1, t1 + 1), kl="sampled").total
+        torch.testing.assert_close(drawn, truth, rtol=0, atol=1e-9)
+
+
 def test_the_closed_form_smoothing_term_is_the_mean_of_the_sampled_one(sequences: Sequences) -> None:
     model, pairs = ExactModel(widen=1.4), consecutive(sequences)
     closed = torch.stack([pair_terms(model, sequences, pairs).smoothing for _ in range(400)])
@@ -184,7 +311,8 @@ class _Copy(Ladder):
     depth = 1
 
     def context(self, *given: Any) -> Tensor:
-        return given[0] if isinstance(given[0], Tensor) else given[0].flat
+        first = given[0].z if isinstance(given[0], State) else given[0]
+        return first if isinstance(first, Tensor) else first.flat
 
     def layer(self, index: int, context: Tensor, above: Sequence[Tensor]) -> DiagonalNormal:
         return DiagonalNormal(context, torch.full_like(context, -30.0))
@@ -193,19 +321,22 @@ class _Copy(Ladder):
 class _SmoothingByTime(_Copy):
     seen: tuple[Tensor, ...] = ()
 
-    def context(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor) -> Tensor:
+    def context(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor, actions: None) -> Tensor:
         self.seen = (z2.flat, b1, b2, dt)
         return b1
 
 
-class _LastObservation:
+class _Shown(Decoder):
+    def forward(self, z: Latent, origin: Tensor | None = None) -> DiagonalNormal:
+        return DiagonalNormal(z.flat, torch.zeros_like(z.flat))
+
+
+class _LastObservation(ZAlone):
     """b_t is x_t itself, so that a wrong index shows as a wrong number."""
 
     def __init__(self) -> None:
         self.p_B, self.q_S, self.p_T = _Copy(), _SmoothingByTime(), _Copy()
-
-    def p_D(self, z: Latent) -> DiagonalNormal:
-        return DiagonalNormal(z.flat, torch.zeros_like(z.flat))
+        self.p_D = _Shown()
 
     def filter(self, sequences: Sequences) -> Beliefs:
         first = torch.zeros(len(sequences), 1, 1)
@@ -234,7 +365,7 @@ def test_the_belief_sees_the_past_and_nothing_else(network: str) -> None:
     x = torch.randn(2, 15, 1, requires_grad=True)
     b1 = model.filter(Sequences(x, torch.full((2,), 15))).at(torch.tensor([[9], [4]]))
     z1, _ = model.p_B.sample(b1)
-    model.predict(z1, 3).mean.sum().backward()
+    model.predict(State(z1), 3).mean.sum().backward()
     assert x.grad is not None
     for row, t1 in ((0, 9), (1, 4)):
         assert float(x.grad[row, t1:].abs().max()) == 0

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run `__getattr_
     from tdvae.rollouts import belief_at, rollout
     from tdvae.saved import load
     from tdvae.training import FitResult, TrainConfig, fit
-    from tdvae.types import Belief, Latent, LossTerms, Pairs, Sequences
+    from tdvae.types import Belief, Latent, LossTerms, Pairs, Sequences, State
 
 __version__ = "0.1.0"
 
@@ -33,6 +33,7 @@ __all__ = [
     "LossTerms",
     "Pairs",
     "Sequences",
+    "State",
     "TDVAEConfig",
     "TDVAEError",
     "TrainConfig",
@@ -69,6 +70,7 @@ _DEFINED_IN = {
     "LossTerms": "tdvae.types",
     "Pairs": "tdvae.types",
     "Sequences": "tdvae.types",
+    "State": "tdvae.types",
     "CheckpointError": "tdvae.errors",
     "DivergenceError": "tdvae.errors",
     "InputError": "tdvae.errors",

@@ -88,6 +88,26 @@ class NormalMixture:
 
 
 @dataclass(frozen=True)
+class PointMass:
+    """An observation that is known: all probability on one value."""
+
+    value: Tensor
+    event_ndim: int = 1
+
+    @property
+    def mean(self) -> Tensor:
+        return self.value
+
+    def sample(self) -> Tensor:
+        return self.value
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """0 where ``x`` is the value, minus infinity elsewhere."""
+        same = (x == self.value).flatten(-self.event_ndim).all(-1) if self.event_ndim else x == self.value
+        return torch.where(same, 0.0, -math.inf)
+
+
+@dataclass(frozen=True)
 class Bernoulli:
     """Independent bits given their logits; stable for any logit, since log(1 - p) is never formed."""
 

@@ -12,9 +12,11 @@ from torch import Tensor
 from tdvae.distributions import Categorical, DiagonalNormal, Distribution
 from tdvae.errors import InputError
 from tdvae.models.base import Model
-from tdvae.models.ssm import StateSpace, one_action, single_steps
+from tdvae.models.ssm import StateSpace, one_action
 from tdvae.objectives import TDVAEParts, elbo_terms_given, terms_given
-from tdvae.types import Belief, Pairs, Sequences
+from tdvae.types import Belief, Pairs, Sequences, State, repeated
+
+ROWS_AT_ONCE = 20_000  # samples × pairs that are computed together: more is no faster, and takes more memory
 
 
 def log_mean_exp(values: Tensor, dim: int = 0) -> Tensor:
@@ -102,8 +104,11 @@ def importance_log_prob(model: TDVAEParts, sequences: Sequences, pairs: Pairs, s
 def pair_log_weights(model: TDVAEParts, sequences: Sequences, pairs: Pairs, samples: int) -> Tensor:
     """The log weights that `importance_log_prob` averages, (samples, *pairs)."""
     beliefs = model.filter(sequences)
-    draws = [-terms_given(beliefs, model, sequences, pairs, "sampled").total for _ in range(_at_least_one(samples))]
-    return torch.stack(draws)
+    draws = [
+        -terms_given(beliefs, model, sequences, pairs, "sampled", samples=part).total
+        for part in _parts(_at_least_one(samples), pairs.t1.numel())
+    ]
+    return torch.cat(draws)
 
 
 @torch.no_grad()
@@ -123,12 +128,32 @@ def steps_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: int,
 
     The density is :math:`p_B(z_{t1} | b_{t1}) \prod_{t1 < t \le t2} p_T(z_t | z_{t-1})\, p_D(x_{t2} | z_{t2})`, the
     states between integrated out; the proposal is `joint_log_weights`'s. For t2 = t1 + 1 these are
-    `pair_log_weights`.
+    `pair_log_weights`. Where the observation is part of the state, the observations between are integrated out, too:
+    states and observations are then drawn forwards from the model itself, and the weight is p_D's.
     """
     if not 0 <= t1 < t2 <= int(sequences.lengths.min()):
         shortest = int(sequences.lengths.min())
         raise InputError(f"t1, t2: expected 0 <= t1 < t2 <= {shortest}, the shortest sequence, got {t1} and {t2}")
+    if model.features_at(sequences, sequences.lengths) is not None:
+        return _forward_log_weights(model, sequences.until(t2), t1, t2, samples)
     return _chain_log_weights(model, sequences.until(t2), t1, t2, samples, lambda t: t == t2)
+
+
+def _forward_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: int, samples: int) -> Tensor:
+    """log p_D(x_t2 | …) at the end of paths that were drawn from the belief at t1 and the model's own single steps."""
+    start = torch.full((len(sequences),), t1, device=sequences.x.device)
+    b = model.filter(sequences.until(max(t1, 1))).at(start)
+    x = model.features_at(sequences, start)
+    one = torch.ones(_at_least_one(samples), len(sequences), dtype=torch.long, device=b.device)
+    z, _ = model.p_B.sample(b.expand(samples, *b.shape))
+    state = State(z, repeated(x, samples))
+    for t in range(t1 + 1, t2 + 1):
+        actions = None if sequences.actions is None else sequences.actions[:, t - 1, None].expand(samples, -1, -1, -1)
+        step = model.step(state, one, actions)
+        z, _ = step.p_T.sample()
+        decoded = step.p_D(z)
+        state = State(z, model.features(decoded.sample()))
+    return decoded.log_prob(sequences.x[:, t2 - 1])
 
 
 def _chain_log_weights(
@@ -138,15 +163,19 @@ def _chain_log_weights(
     beliefs = model.filter(sequences)
     codes = beliefs.codes[:, first : last + 1]
     b = beliefs.read(codes).expand(_at_least_one(samples), *codes.shape[:2], -1)  # b_first … b_last
+    times = torch.arange(first, last + 1, device=b.device).expand(len(sequences), -1)
+    x = model.features_at(sequences, times)
     z, p_B_last = model.p_B.sample(b[:, :, -1])
     log_weight = -p_B_last.log_prob(z)
     one = torch.ones(samples, len(sequences), dtype=torch.long, device=b.device)
     for t in range(last, first, -1):
-        before, q_S = model.q_S.sample(z, b[:, :, t - first - 1], b[:, :, t - first], one)
         actions = None if sequences.actions is None else sequences.actions[:, t - 1, None].expand(samples, -1, -1, -1)
-        log_weight = log_weight + model.p_T.given(z, before, one, actions).log_prob(z) - q_S.log_prob(before)
+        before, q_S = model.q_S.sample(z, b[:, :, t - first - 1], b[:, :, t - first], one, actions)
+        s1 = State(before, repeated(None if x is None else x[:, t - first - 1], samples))
+        step = model.step(s1, one, actions)
+        log_weight = log_weight + step.p_T.given(z).log_prob(z) - q_S.log_prob(before)
         if observed(t):
-            log_weight = log_weight + model.p_D(z).log_prob(sequences.x[:, t - 1])
+            log_weight = log_weight + step.p_D(z).log_prob(sequences.x[:, t - 1])
         z = before
     return log_weight + model.p_B.given(z, b[:, :, 0]).log_prob(z)
 
@@ -156,8 +185,12 @@ def trajectory_log_weights(model: StateSpace, sequences: Sequences, samples: int
     """Log weights (samples, N) of a state-space model's own encoder, whose mean weight estimates p(x_1 … x_T)."""
     _check_full(sequences)
     b = model.read(model.filter(sequences).codes[:, 1:])
-    draws = [-elbo_terms_given(b, model, sequences, "sampled").total.sum(1) for _ in range(_at_least_one(samples))]
-    return torch.stack(draws)
+    draws = []
+    for part in _parts(_at_least_one(samples), b[..., 0].numel()):
+        rows = torch.arange(len(sequences), device=b.device).repeat(part)
+        terms = elbo_terms_given(b[rows], model, sequences.select(rows), "sampled")
+        draws.append(-terms.total.sum(1).unflatten(0, (part, -1)))
+    return torch.cat(draws)
 
 
 @torch.no_grad()
@@ -171,15 +204,15 @@ def particle_log_prob(model: StateSpace, sequences: Sequences, particles: int) -
     _check_full(sequences)
     count, batch = _at_least_one(particles, "particles"), len(sequences)
     b = model.read(model.filter(sequences).codes[:, 1:])
-    z, columns, surprises = model.first(count, batch), torch.arange(batch, device=b.device), []
+    state, columns, surprises = model.first(count, batch), torch.arange(batch, device=b.device), []
     for t in range(sequences.horizon):
-        code = b[:, t].expand(count, -1, -1)
+        x, code = sequences.x[:, t], b[:, t].expand(count, -1, -1)
         actions = None if sequences.actions is None else sequences.actions[:, t].expand(count, -1, -1)
-        after, q = model.q.sample(code, z, one_action(actions))
-        p_T = model.p_T.given(after, z, single_steps(z), one_action(actions))
-        log_weight = p_T.log_prob(after) - q.log_prob(after) + model.p_D(after).log_prob(sequences.x[:, t])
+        z, q = model.q.sample(code, state, one_action(actions))
+        step = model.step(state, one_action(actions))
+        log_weight = step.p_T.given(z).log_prob(z) - q.log_prob(z) + step.p_D(z).log_prob(x)
         surprises.append(log_mean_exp(log_weight))
-        z = after[resampled(log_weight), columns]
+        state = State(z[resampled(log_weight), columns], repeated(model.features(x), count))
     return torch.stack(surprises, dim=1)
 
 
@@ -191,6 +224,12 @@ def resampled(log_weight: Tensor) -> Tensor:
     shift = torch.rand(batch, 1, device=edges.device, dtype=edges.dtype)
     points = (torch.arange(count, device=edges.device) + shift) / count
     return torch.searchsorted(edges, points).clamp(max=count - 1).T  # rounding may leave the last edge below 1
+
+
+def _parts(samples: int, rows: int) -> list[int]:
+    """``samples`` in parts of which each computes at most about ROWS_AT_ONCE rows."""
+    part = max(1, ROWS_AT_ONCE // max(1, rows))
+    return [min(part, samples - start) for start in range(0, samples, part)]
 
 
 def _at_least_one(count: int, name: str = "samples") -> int:

@@ -12,15 +12,30 @@ from tdvae.distributions import Distribution
 from tdvae.errors import InputError
 from tdvae.models.base import Beliefs, Model
 from tdvae.models.nextstep import NextStep
-from tdvae.models.ssm import StateSpace, one_action, single_steps
+from tdvae.models.ssm import StateSpace, one_action
 from tdvae.models.tdvae import TDVAE
-from tdvae.nn.ladder import Ladder
-from tdvae.types import ELBOTerms, Latent, LossTerms, Pairs, PredictionTerms, Sequences, Terms
+from tdvae.nn.ladder import Ladder, LadderDistribution
+from tdvae.types import ELBOTerms, Latent, LossTerms, Pairs, PredictionTerms, Sequences, State, Terms, repeated
 
 KL = Literal["closed", "sampled"]
 # How log p_B(z_t2 | b_t2) is differentiated. Its derivative at a fixed z_t2, the score, is zero on average: leaving it
 # out ("path") keeps the expected gradient, and takes away noise that grows as the belief sharpens (Roeder et al. 2017).
 Gradient = Literal["full", "path"]
+
+
+class Transition(Protocol):
+    """p_T(z_t2 | s_t1, δt, actions), bound to what it conditions on."""
+
+    def sample(self) -> tuple[Latent, LadderDistribution]: ...
+    def given(self, z: Latent) -> LadderDistribution: ...
+
+
+class StepParts(Protocol):
+    """p(s_t2 | s_t1, δt, actions) = p_T p_D."""
+
+    @property
+    def p_T(self) -> Transition: ...
+    def p_D(self, z: Latent) -> Distribution: ...
 
 
 class TDVAEParts(Protocol):
@@ -30,10 +45,9 @@ class TDVAEParts(Protocol):
     def p_B(self) -> Ladder: ...
     @property
     def q_S(self) -> Ladder: ...
-    @property
-    def p_T(self) -> Ladder: ...
-    @property
-    def p_D(self) -> Callable[[Latent], Distribution]: ...
+    def step(self, s1: State, dt: Tensor, actions: Tensor | None) -> StepParts: ...
+    def features(self, x: Tensor) -> Tensor | None: ...
+    def features_at(self, sequences: Sequences, t: Tensor) -> Tensor | None: ...
     def filter(self, sequences: Sequences) -> Beliefs: ...
 
 
@@ -50,22 +64,31 @@ def pair_terms(
 
 
 def terms_given(
-    beliefs: Beliefs, model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL, gradient: Gradient = "full"
+    beliefs: Beliefs,
+    model: TDVAEParts,
+    sequences: Sequences,
+    pairs: Pairs,
+    kl: KL,
+    gradient: Gradient = "full",
+    samples: int | None = None,
 ) -> LossTerms:
-    """Eq. 6 for every pair, from beliefs that are known already."""
-    t1, t2, dt = pairs.t1, pairs.t2, pairs.dt
-    b1, b2 = beliefs.at(t1), beliefs.at(t2)
+    """Eq. 6 for every pair, from beliefs that are known already; with ``samples`` for so many draws, (samples, …)."""
+    t1, t2, dt, actions = pairs.t1, pairs.t2, pairs.dt, actions_between(sequences, pairs)
+    b1, b2, x1 = beliefs.at(t1), beliefs.at(t2), model.features_at(sequences, t1)
     rows = torch.arange(len(t2), device=t2.device).view(-1, *[1] * (t2.ndim - 1))
     x2 = sequences.x[rows, t2 - 1]
+    if samples is not None:
+        b1, b2, dt = (value.expand(samples, *value.shape) for value in (b1, b2, dt))
+        x1, actions = repeated(x1, samples), repeated(actions, samples)
 
     z2, p_B2 = model.p_B.sample(b2)
-    z1, q_S1 = model.q_S.sample(z2, b1, b2, dt)
+    z1, q_S1 = model.q_S.sample(z2, b1, b2, dt, actions)
     p_B1 = model.p_B.given(z1, b1)
-    p_T2 = model.p_T.given(z2, z1, dt, actions_between(sequences, pairs))
+    step = model.step(State(z1, x1), dt, actions)
     return LossTerms(
         smoothing=q_S1.kl(p_B1) if kl == "closed" else q_S1.log_prob(z1) - p_B1.log_prob(z1),
-        transition=(p_B2 if gradient == "full" else p_B2.fixed()).log_prob(z2) - p_T2.log_prob(z2),
-        reconstruction=-model.p_D(z2).log_prob(x2),
+        transition=(p_B2 if gradient == "full" else p_B2.fixed()).log_prob(z2) - step.p_T.given(z2).log_prob(z2),
+        reconstruction=-step.p_D(z2).log_prob(x2),
     )
 
 
@@ -103,13 +126,13 @@ def elbo_terms(model: StateSpace, sequences: Sequences, kl: KL = "closed") -> EL
 
 def elbo_terms_given(b: Tensor, model: StateSpace, sequences: Sequences, kl: KL) -> ELBOTerms:
     """Eq. 1 step by step, from codes b_1 … b_T that are known already."""
-    z = model.infer(b, sequences.actions)
-    before, actions = model.before(z), one_action(sequences.actions)
-    q = model.q.given(z, b, before, actions)
-    p_T = model.p_T.given(z, before, single_steps(z), actions)
+    z = model.infer(b, sequences.x, sequences.actions)
+    before, actions = model.before(z, sequences.x), one_action(sequences.actions)
+    q, step = model.q.given(z, b, before, actions), model.step(before, actions)
+    p_T = step.p_T.given(z)
     return ELBOTerms(
         surprise=q.kl(p_T) if kl == "closed" else q.log_prob(z) - p_T.log_prob(z),
-        reconstruction=-model.p_D(z).log_prob(sequences.x),
+        reconstruction=-step.p_D(z).log_prob(sequences.x),
     )
 
 

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from tdvae.errors import InputError
 from tdvae.models.base import Model
-from tdvae.types import Belief, Latent, Sequences, stack_latents
+from tdvae.types import Belief, Sequences, State, stack_states
 
 
 @torch.no_grad()
-def rollout(model: Model, z: Latent, dt: Iterable[int], a: Tensor | None = None) -> Latent:
+def rollout(model: Model, state: State, dt: Iterable[int], a: Tensor | None = None) -> State:
     """The states after each jump of ``dt`` in turn, (jumps, *lead, size); ``a`` (..., sum(dt), A) holds all actions.
 
     >>> import tdvae
@@ -26,15 +26,15 @@ def rollout(model: Model, z: Latent, dt: Iterable[int], a: Tensor | None = None)
     dt = list(dt)
     if a is not None and a.shape[-2] < sum(dt):
         raise InputError(f"a: expected one action for each of the {sum(dt)} steps, got {a.shape[-2]}")
-    states: list[Latent] = []
+    states: list[State] = []
     done = 0
     for step in dt:
-        z = model.transition(z, step, None if a is None else a[..., done : done + step, :])
+        state = model.transition(state, step, None if a is None else a[..., done : done + step, :])
         done += step
-        states.append(z)
+        states.append(state)
     if not states:
         raise InputError("dt: expected at least one jump, got none")
-    return stack_latents(states)
+    return stack_states(states)
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ before any observation, so a sequence of ``T`` observations has ``T + 1`` belief
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Protocol, Self, runtime_checkable
 
@@ -105,7 +105,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Belief:
-    """What is known after x_≤t: the code b_t that p_B reads, and the belief network's own carry.
+    """What is known after x_≤t: the code b_t, and the belief network's own carry. p_B reads ``model.read(code)``.
 
     >>> import torch, tdvae
     >>> model = tdvae.models.build(tdvae.TDVAEConfig(belief=50))
@@ -117,6 +117,7 @@ class Belief:
 
     code: Tensor  # (N, B)
     carry: tuple[Tensor, ...]
+    x: Tensor | None = None  # (N, E) features of x_t, in models whose state includes the observation
 
 
 @dataclass(frozen=True)
@@ -145,9 +146,64 @@ class Latent:
         return self.map(lambda layer: layer[index])  # type: ignore[index]
 
 
-def stack_latents(latents: list[Latent]) -> Latent:
-    """Put states behind one another along a new first axis."""
-    return Latent(tuple(torch.stack(layers) for layers in zip(*(z.layers for z in latents), strict=True)))
+@dataclass(frozen=True)
+class State:
+    """The Markov state s_t that `Model.transition` moves: z_t and, where the model says so, the observation x_t.
+
+    ``x`` and ``origin`` are None in models whose state is z alone.
+
+    >>> import tdvae
+    >>> model = tdvae.models.build(tdvae.TDVAEConfig(event_shape=(3,), layers=2, latent=8))
+    >>> state = model.sample_state(model.initial(batch=2), n=16)
+    >>> state.z.flat.shape, state.x
+    (torch.Size([16, 2, 16]), None)
+    """
+
+    z: Latent
+    x: Tensor | None = None  # (..., E) features of x_t; before the first observation a learned stand-in
+    origin: Tensor | None = None  # (..., F) features of (s_t1, δt, actions) that p_D read; None if x_t was observed
+
+    @property
+    def lead(self) -> torch.Size:
+        """The leading shape: everything but the size of a layer."""
+        return self.z.layers[0].shape[:-1]
+
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        return (*self.z.layers, self.x, self.origin)
+
+    @staticmethod
+    def of(tensors: Sequence[Tensor | None]) -> State:
+        """The inverse of `tensors`."""
+        *layers, x, origin = tensors
+        return State(Latent(tuple(layer for layer in layers if layer is not None)), x, origin)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> State:
+        return State.of([None if part is None else change(part) for part in self.tensors()])
+
+    def __getitem__(self, index: object) -> State:
+        return self.map(lambda part: part[index])  # type: ignore[index]
+
+
+def combine_states(states: Sequence[State], join: Callable[[list[Tensor]], Tensor]) -> State:
+    """One state of many: ``join`` makes one tensor of each of their parts."""
+    joined: list[Tensor | None] = []
+    for part in zip(*(state.tensors() for state in states), strict=True):
+        there = [tensor for tensor in part if tensor is not None]
+        joined.append(join(there) if len(there) == len(part) else None)
+    return State.of(joined)
+
+
+def repeated(value: Tensor | None, n: int) -> Tensor | None:
+    """A tensor ``n`` times along a new first axis."""
+    return None if value is None else value.expand(n, *value.shape)
+
+
+def stack_states(states: Sequence[State]) -> State:
+    """Stack states along a new first axis."""
+    return combine_states(states, torch.stack)
+
+
+OBSERVATION_TERMS = ("reconstruction", "prediction")  # scores of x; the other terms compare distributions of z
 
 
 @dataclass(frozen=True)
@@ -157,6 +213,11 @@ class Terms:
     @property
     def total(self) -> Tensor:
         return torch.stack(list(self.named().values())).sum(0)
+
+    def weighted(self, kl_weight: float) -> Tensor:
+        """The sum with all terms but the observation's multiplied by ``kl_weight``."""
+        parts = [term if name in OBSERVATION_TERMS else kl_weight * term for name, term in self.named().items()]
+        return torch.stack(parts).sum(0)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Self:
         return type(self)(**{name: change(term) for name, term in self.named().items()})

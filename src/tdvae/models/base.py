@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tdvae.distributions import Distribution
+from tdvae.distributions import Categorical, Distribution, PointMass
 from tdvae.errors import InputError
-from tdvae.models.config import ModelConfig
+from tdvae.models.config import LatentConfig, ModelConfig
+from tdvae.models.decoders import Decoder
+from tdvae.nn.dense import ObservationEncoder
+from tdvae.nn.ladder import Conditional, LadderDistribution
 from tdvae.nn.recurrent import BeliefNetwork
-from tdvae.types import Belief, Latent, Sequences
+from tdvae.types import Belief, Latent, Sequences, State, combine_states
 
 
 @dataclass(frozen=True)
@@ -52,20 +56,49 @@ class Model(nn.Module, ABC):
         """The beliefs at every time of whole sequences: `update`, scanned."""
 
     @abstractmethod
-    def sample_state(self, belief: Belief, n: int) -> Latent:
-        """``n`` states from the belief, each layer (n, N, size)."""
+    def sample_state(self, belief: Belief, n: int) -> State:
+        """``n`` states from the belief, each layer of z (n, N, size)."""
 
     @abstractmethod
-    def transition(self, z: Latent, dt: int | Tensor, a: Tensor | None = None) -> Latent:
-        """A state ``dt`` steps later. With actions, ``a`` (..., dt, A) holds those of the jump, in order."""
+    def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
+        """A state ``dt`` steps later. With actions, ``a`` (..., dt, A) holds those of the jump, in order.
+
+        Where the observation is part of the state, one is drawn.
+        """
 
     @abstractmethod
-    def decode(self, z: Latent) -> Distribution:
-        """The distribution of the observation in state z."""
+    def decode(self, state: State) -> Distribution:
+        """The distribution of the observation in a state.
+
+        Where the observation is part of the state, that is the distribution it was drawn from; of a present state,
+        whose observation was seen, all probability is on that one.
+        """
 
     @abstractmethod
-    def predict(self, z: Latent, dt: int | Tensor, a: Tensor | None = None) -> Distribution:
-        """The observation ``dt`` steps after z: `transition` and `decode`, integrated where that is exact."""
+    def predict(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> Distribution:
+        """The observation ``dt`` steps after a state: `transition` and `decode`, integrated where that is exact."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """p(s_t2 | s_t1, δt, actions) = p_T(z_t2 | s_t1, …) p_D(x_t2 | z_t2, …), both bound to where the step starts.
+
+    In the paper s = z, and p_D reads z_t2 alone: ``origin`` is None. Where the observation is part of the state, p_D
+    also reads the origin: the features of s_t1, δt and the actions that p_T reads.
+    """
+
+    p_T: Conditional
+    decoder: Decoder
+    origin: Tensor | None = None
+
+    def p_D(self, z: Latent) -> Distribution:
+        """The distribution of x_t2 given z_t2."""
+        decoded: Distribution = self.decoder(z, self.origin)
+        return decoded
+
+    def predictive(self, z: Latent, law: LadderDistribution) -> Distribution:
+        """The distribution of x_t2 when z_t2 was drawn from ``law``."""
+        return self.decoder.predictive(z, law, self.origin)
 
 
 GROUPS = 8  # of sequences of like length
@@ -92,14 +125,69 @@ class RecurrentModel(Model):
         super().__init__()
         self.config = config
         self.encoder, self.belief, self.read = encoder, belief, read
+        # Stands for the observation before the first one, in models whose state includes the observation.
+        self.x_0: nn.Parameter | None = None
+        if isinstance(config, LatentConfig) and config.observed_state:
+            assert isinstance(encoder, ObservationEncoder)
+            self.x_0 = nn.Parameter(torch.zeros(encoder.features_size))
 
     def initial(self, batch: int) -> Belief:
-        return self.belief.initial(batch)
+        return replace(self.belief.initial(batch), x=None if self.x_0 is None else self.x_0.expand(batch, -1))
 
     def update(self, belief: Belief, x: Tensor, a: Tensor | None = None, r: Tensor | None = None) -> Belief:
         self._check_event(x, lead=1)
         inputs = self._inputs(x[:, None], None if a is None else a[:, None], None if r is None else r[:, None])
-        return self.belief.scan(belief, inputs)[1]
+        return replace(self.belief.scan(belief, inputs)[1], x=self.features(x))
+
+    def features(self, x: Tensor) -> Tensor | None:
+        """What p_T and p_D read of an observation, in models whose state includes it."""
+        if self.x_0 is None:
+            return None
+        assert isinstance(self.encoder, ObservationEncoder)
+        return self.encoder.features(x)
+
+    def features_at(self, sequences: Sequences, t: Tensor) -> Tensor | None:
+        """The features of x_t for times t (N, ...) of each sequence, (N, ..., E); a learned stand-in where t = 0."""
+        if self.x_0 is None:
+            return None
+        rows = torch.arange(len(t), device=t.device).view(-1, *[1] * (t.ndim - 1))
+        features = self.features(sequences.x[rows, (t - 1).clamp(min=0)])
+        return torch.where((t > 0)[..., None], features, self.x_0)  # type: ignore[arg-type]
+
+    def check_state(self, state: State) -> None:
+        """Refuse a state without the observation that the model's steps begin with."""
+        if self.x_0 is not None and state.x is None:
+            raise InputError(
+                "state: this model's state includes the observation, but x is None; take states from "
+                "model.sample_state(belief, n) and beliefs from model.initial and model.update"
+            )
+
+    def observation(self, state: State) -> Tensor:
+        """The observation in a state (..., *event), of models whose state includes it."""
+        if self.x_0 is None:
+            raise InputError("state: this model's state is z alone and includes no observation; use decode(state)")
+        self.check_state(state)
+        assert isinstance(self.encoder, ObservationEncoder)
+        assert state.x is not None
+        return self.encoder.observation(state.x)
+
+    def _decoded(self, decoder: Decoder, state: State) -> Distribution:
+        """`decode` of the models with a latent state."""
+        if self.x_0 is None or state.origin is not None:
+            decoded: Distribution = decoder(state.z, state.origin)
+            return decoded
+        x, ndim = self.observation(state), len(self.config.event_shape)
+        classes = getattr(self.config, "classes", None)
+        if classes is None:
+            return PointMass(x, ndim)
+        return Categorical(F.one_hot(x, classes).to(state.z.layers[0].dtype).log(), ndim)
+
+    def _moved(self, step: Step) -> State:
+        """A draw from a step: z_t2, and x_t2 where the state includes it."""
+        z, _ = step.p_T.sample()
+        if self.x_0 is None:
+            return State(z)
+        return State(z, self.features(step.p_D(z).sample()), step.origin)
 
     def filter(self, sequences: Sequences) -> Beliefs:
         """Codes beyond a sequence's length mean nothing; where lengths differ much, most of them are not computed."""
@@ -119,10 +207,10 @@ class RecurrentModel(Model):
         codes, _ = self.belief.scan(first, inputs)
         return torch.cat([first.code[:, None], codes], dim=1)
 
-    def jump(self, z: Latent, dt: int | Tensor, a: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """δt and the actions of a jump as a user gives them, checked and broadcast to z's leading shape."""
-        lead = z.layers[0].shape[:-1]
-        dt = torch.as_tensor(dt, device=z.layers[0].device).expand(lead)
+    def jump(self, state: State, dt: int | Tensor, a: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """δt and the actions of a jump as a user gives them, checked and broadcast to the state's leading shape."""
+        lead = state.lead
+        dt = torch.as_tensor(dt, device=state.z.layers[0].device).expand(lead)
         if dt.is_floating_point() or bool((dt < 1).any()):
             raise InputError(f"dt: expected whole jumps of at least 1 step, got {dt.min().item()}")
         check_given("actions of the jump", a, self.config.actions > 0)
@@ -134,16 +222,18 @@ class RecurrentModel(Model):
         return dt, a
 
     def step_by_step(
-        self, z: Latent, dt: int | Tensor, a: Tensor | None, step: Callable[[Latent, Tensor | None], Latent]
-    ) -> Latent:
+        self, state: State, dt: int | Tensor, a: Tensor | None, step: Callable[[State, Tensor | None], State]
+    ) -> State:
         """A transition of a model that knows single steps only: each state goes on until it has made its δt."""
-        steps, a = self.jump(z, dt, a)
+        steps, a = self.jump(state, dt, a)
         for done in range(int(steps.max())):
-            after = step(z, None if a is None else a[..., done, :])
+            after = step(state, None if a is None else a[..., done, :])
+            if done == 0:  # every jump has at least one step
+                state = after
+                continue
             going = (done < steps)[..., None]
-            moved = zip(after.layers, z.layers, strict=True)
-            z = Latent(tuple(torch.where(going, new, old) for new, old in moved))
-        return z
+            state = combine_states([after, state], partial(_chosen, going))
+        return state
 
     def _check_action_size(self, a: Tensor) -> None:
         if a.shape[-1] != self.config.actions:
@@ -165,6 +255,12 @@ class RecurrentModel(Model):
         expected = tuple(self.config.event_shape)
         if x.ndim != lead + len(expected) or tuple(x.shape[lead:]) != expected:
             raise InputError(f"x: this model expects observations of shape {expected}, got {tuple(x.shape)[lead:]}")
+
+
+def _chosen(first: Tensor, parts: list[Tensor]) -> Tensor:
+    """Of two tensors, the first where ``first`` is true."""
+    one, other = parts
+    return torch.where(first, one, other)
 
 
 def check_given(name: str, value: Tensor | None, expected: bool) -> None:

@@ -25,8 +25,8 @@ from tdvae.models.conv import CanvasDecoder, ConvBelief, ConvSmoothing, ConvTran
 from tdvae.models.decoders import (
     BernoulliDecoder,
     CategoricalDecoder,
+    CoordinatesDecoder,
     Decoder,
-    FirstComponents,
     GaussianDecoder,
 )
 from tdvae.models.nextstep import NextStep
@@ -83,12 +83,17 @@ def _tdvae(config: TDVAEConfig) -> TDVAE:
     p_B = BeliefLadder(code, sizes, make_map, config.log_sigma)
     prior = p_B if config.smoothing == "product" else None
     back = Stay() if drift and config.dt == "none" else drift  # how far back is not known, so a drift must not tell it
-    q_S = SmoothingLadder(code, sizes, make_map, dt, config.smoothing_sees_b2, back, prior, config.log_sigma)
+    # With x_t1 in the state, what z_t1 must have been depends on what the actions did to x_t1.
+    back_summary = ActionSummary(config.actions, config.hidden) if config.actions and config.observed_state else None
+    q_S = SmoothingLadder(
+        code, sizes, make_map, dt, config.smoothing_sees_b2, back, prior, config.log_sigma, back_summary
+    )
     # Another embedding: a stack's modules must not be shared.
     also_dt = JumpEmbedding(config.dt if config.lengths == 1 else "waves", config.octaves)
     summary = ActionSummary(config.actions, config.hidden) if config.actions else None
-    p_T = TransitionLadder(sizes, make_map, also_dt, drift, summary, config.log_sigma, config.lengths)
-    return TDVAE(config, encoder, belief, read, p_B, q_S, p_T, _decoder(config, sum(sizes)))
+    observed = _observed(config, encoder)
+    p_T = TransitionLadder(sizes, make_map, also_dt, drift, summary, config.log_sigma, config.lengths, observed)
+    return TDVAE(config, encoder, belief, read, p_B, q_S, p_T, _state_decoder(config, p_T, observed))
 
 
 def _conv_tdvae(config: ConvTDVAEConfig) -> TDVAE:
@@ -113,18 +118,20 @@ def _conv_tdvae(config: ConvTDVAEConfig) -> TDVAE:
 def _filtering(config: FilteringConfig) -> Filtering:
     encoder, belief, read, code = _looking_back(config)
     make_map, sizes, drift = _state(config)
-    p_T = _single_steps(config, make_map, sizes, drift)
+    observed = _observed(config, encoder)
+    p_T = _single_steps(config, make_map, sizes, drift, observed)
     prior = p_T if config.correction == "product" else None
     q = FilteringLadder(code, sizes, make_map, drift, prior, config.log_sigma)
-    return Filtering(config, encoder, belief, read, q, p_T, _decoder(config, sum(sizes)))
+    return Filtering(config, encoder, belief, read, q, p_T, _state_decoder(config, p_T, observed))
 
 
 def _mean_field(config: MeanFieldConfig) -> MeanField:
     encoder, belief, read, code = _looking_back(config)
     make_map, sizes, drift = _state(config)
-    p_T = _single_steps(config, make_map, sizes, drift)
+    observed = _observed(config, encoder)
+    p_T = _single_steps(config, make_map, sizes, drift, observed)
     q = MeanFieldLadder(code, sizes, make_map, config.log_sigma)
-    return MeanField(config, encoder, belief, read, q, p_T, _decoder(config, sum(sizes)))
+    return MeanField(config, encoder, belief, read, q, p_T, _state_decoder(config, p_T, observed))
 
 
 def _state(config: LatentConfig) -> tuple[MapFactory, list[int], Drift | None]:
@@ -137,10 +144,20 @@ def _state(config: LatentConfig) -> tuple[MapFactory, list[int], Drift | None]:
 
 
 def _single_steps(
-    config: LatentConfig, make_map: MapFactory, sizes: list[int], drift: Drift | None
+    config: LatentConfig, make_map: MapFactory, sizes: list[int], drift: Drift | None, observed: int
 ) -> TransitionLadder:
     action = SingleAction(config.actions) if config.actions else None
-    return TransitionLadder(sizes, make_map, JumpEmbedding("none"), drift, action, config.log_sigma)
+    return TransitionLadder(sizes, make_map, JumpEmbedding("none"), drift, action, config.log_sigma, observed=observed)
+
+
+def _observed(config: LatentConfig, encoder: ObservationEncoder) -> int:
+    """How many features of x_t1 are part of the state."""
+    return encoder.features_size if config.observed_state else 0
+
+
+def _state_decoder(config: LatentConfig, p_T: TransitionLadder, observed: int) -> Decoder:
+    """p_D of a model with a latent state: reads z_t2 and, with the observation in the state, all that p_T reads."""
+    return _decoder(config, config.latent * config.layers + (p_T.features_size if observed else 0), observed)
 
 
 def _looking_back(config: RecurrentConfig) -> tuple[ObservationEncoder, BeliefNetwork, nn.Module, int]:
@@ -163,15 +180,15 @@ def _belief_network(config: RecurrentConfig, inputs: int) -> BeliefNetwork:
     return LinearRecurrenceBelief(inputs, config.belief, config.memory, config.fastest)
 
 
-def _decoder(config: RecurrentConfig, inputs: int) -> Decoder:
+def _decoder(config: RecurrentConfig, inputs: int, linear: int = 0) -> Decoder:
     if config.likelihood == "first_components":
-        return FirstComponents(config.event_shape[0], config.sigma)
+        return CoordinatesDecoder(config.event_shape[0], None if isinstance(config.noise, str) else config.noise)
     if config.likelihood == "gaussian":
-        return GaussianDecoder(inputs, config.event_shape, config.decoder, config.predicts_sigma)
+        return GaussianDecoder(inputs, config.event_shape, config.decoder, config.noise == "predicted", linear)
     if config.likelihood == "bernoulli":
-        return BernoulliDecoder(inputs, config.event_shape, config.decoder)
+        return BernoulliDecoder(inputs, config.event_shape, config.decoder, linear)
     assert config.classes is not None  # the config checks it
-    return CategoricalDecoder(inputs, config.event_shape, config.decoder, config.classes)
+    return CategoricalDecoder(inputs, config.event_shape, config.decoder, config.classes, linear)
 
 
 def for_data(data: Sequences, **choices: Any) -> TDVAE:

@@ -37,8 +37,8 @@ class RecurrentConfig(ModelConfig):
     classes: int | None = None  # for categorical observations
     encoder: tuple[int, ...] = ()  # hidden ReLU layers in front of the belief network
     decoder: tuple[int, ...] = (200, 200)  # hidden ReLU layers of the decoder
-    sigma: float | None = None  # first_components: observation noise, learned if None
-    predicts_sigma: bool = False  # gaussian: σ from the state, too
+    # σ of the observation: one learned number per dimension, predicted from the state, or a fixed number
+    noise: float | Literal["learned", "predicted"] = "learned"
     belief_network: Literal["lstm", "chrono_lstm", "deep_lstm", "linear_recurrence"] = "lstm"
     belief: int = 50  # size of one belief layer; modes of a linear recurrence
     belief_layers: int = 1  # deep_lstm: how many
@@ -60,13 +60,25 @@ class RecurrentConfig(ModelConfig):
                 _check_at_least(1, name, size)
         if self.shown and self.belief_network != "lstm":
             raise InputError(f"shown: only an lstm has this option, got {self.belief_network}")
-        for name, value in (("sigma", self.sigma), ("memory", min(self.memory)), ("fastest", self.fastest)):
-            if value is not None and not (math.isfinite(value) and value > 0):
+        for name, value in (("memory", min(self.memory)), ("fastest", self.fastest)):
+            if not (math.isfinite(value) and value > 0):
                 raise InputError(f"{name}: expected positive numbers, got {getattr(self, name)}")
+        self._check_noise()
         if self.classes is not None:
             _check_at_least(1, "classes", self.classes)
         if (self.likelihood == "categorical") != (self.classes is not None):
             raise InputError(f"classes: needed for categorical observations and only there, got {self.classes}")
+
+    def _check_noise(self) -> None:
+        possible: dict[str, tuple[str, ...]] = {"first_components": ("learned",), "gaussian": ("learned", "predicted")}
+        named = possible.get(self.likelihood, ("learned",))
+        if isinstance(self.noise, str):
+            if self.noise not in named:
+                raise InputError(f"noise: expected one of {named} with {self.likelihood}, got {self.noise!r}")
+        elif self.likelihood != "first_components":
+            raise InputError(f"noise: only first_components takes a number, got {self.noise} with {self.likelihood}")
+        elif not (math.isfinite(self.noise) and self.noise > 0):
+            raise InputError(f"noise: expected a positive number, got {self.noise}")
 
 
 @dataclass(frozen=True)
@@ -79,11 +91,17 @@ class LatentConfig(RecurrentConfig):
     hidden: int = 50
     drift: Literal["none", "stay", "turn"] = "none"  # what p_T's mean is measured from
     log_sigma: float = 0.0  # where log σ of every layer starts: a sharp state says something from the first step
+    observed_state: bool = False  # the state is (z_t, x_t): p_T and p_D also read x_t1 (beyond the paper)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("layers", "latent", "hidden"):
             _check_at_least(1, name, getattr(self, name))
+        if self.observed_state and self.likelihood == "first_components":
+            raise InputError(
+                "observed_state: the decoder first_components reads z alone and cannot take x_t1; choose another "
+                "likelihood, or observed_state=False"
+            )
         if self.likelihood == "first_components" and (len(self.event_shape) != 1 or self.event_shape[0] > self.latent):
             raise InputError(
                 f"event_shape: first_components reads at most latent={self.latent} numbers, got {self.event_shape}"
@@ -112,6 +130,10 @@ class TDVAEConfig(LatentConfig):
                 f"it, and the decoder is a map; got {self.lengths} with dt={self.dt!r}, actions={self.actions}, "
                 f"likelihood={self.likelihood!r}"
             )
+        if self.observed_state and self.lengths > 1:
+            raise InputError(f"lengths: expected 1 with observed_state, got {self.lengths}: p_D would need the length")
+        if self.observed_state and not self.smoothing_sees_b2:
+            raise InputError("smoothing_sees_b2: with observed_state p_D reads z_t1, so q_S must see x_t2 through b_t2")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tdvae.nn.conv_ladder import ConvLadder, Running
 from tdvae.nn.dense import JumpEmbedding
 from tdvae.nn.ladder import softly_bounded
 from tdvae.nn.recurrent import ActionSummary
-from tdvae.types import Latent
+from tdvae.types import Latent, State
 
 
 class ConvBelief(ConvLadder):
@@ -36,7 +36,7 @@ class ConvSmoothing(ConvLadder):
         super().__init__(sizes, 2 * code + dt.size, True, log_sigma, run, CHANGE_GAIN if stays else AFTER_CELL)
         self.dt, self.stays = dt, stays
 
-    def context(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor) -> Running:
+    def context(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor, actions: Tensor | None = None) -> Running:
         return self.start(torch.cat([b1, b2, self.dt(dt)], dim=-1), z2, z2 if self.stays else None)
 
 
@@ -56,11 +56,11 @@ class ConvTransition(ConvLadder):
         super().__init__(sizes, vector, True, log_sigma, run, CHANGE_GAIN if stays else AFTER_CELL)
         self.dt, self.summary, self.stays = dt, summary, stays
 
-    def context(self, z1: Latent, dt: Tensor, actions: Tensor | None = None) -> Running:
+    def context(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> Running:
         vector = [self.dt(dt)]
         if self.summary is not None:
             vector.append(self.summary(actions, dt))
-        return self.start(torch.cat(vector, dim=-1), z1, z1 if self.stays else None)
+        return self.start(torch.cat(vector, dim=-1), s1.z, s1.z if self.stays else None)
 
 
 class CanvasDecoder(Decoder):
@@ -79,7 +79,7 @@ class CanvasDecoder(Decoder):
         self.cells = nn.ModuleList(ConvLSTMCell(sizes.latent, sizes.channels) for _ in range(sizes.layers))
         self.canvas = Canvas(sizes, canvas, 2 * event_shape[0], halvings, run)
 
-    def forward(self, z: Latent) -> DiscretisedLogistic:
+    def forward(self, z: Latent, origin: Tensor | None = None) -> DiscretisedLogistic:
         lead = z.layers[0].shape[:-1]
         count = math.prod(lead)
         h, c = self.first[:, None].expand(2, count, *self.first.shape[1:])

@@ -12,7 +12,7 @@ from tdvae.models.config import NextStepConfig
 from tdvae.models.decoders import Decoder
 from tdvae.nn.dense import ObservationEncoder
 from tdvae.nn.recurrent import BeliefNetwork
-from tdvae.types import Belief, Latent, Sequences
+from tdvae.types import Belief, Latent, Sequences, State
 
 
 class WithPrevious(BeliefNetwork):
@@ -37,8 +37,9 @@ class WithPrevious(BeliefNetwork):
 class NextStep(RecurrentModel):
     """p(x_{t+1} | x_≤t, a_{t+1}) from b_t, and by feeding its own samples back, any later observation.
 
-    It has no latent state: z_t is the recurrent network's own, (b_t, its carry, b_{t-1} and a_t). A transition of δt
-    steps draws δt observations one after another; `decode` gives the distribution that the last one was drawn from.
+    It has no latent state: z_t is the recurrent network's own, (b_t, its carry), and the origin is (b_{t-1}, a_t). A
+    transition of δt steps draws δt observations one after another; `decode` gives the distribution that the last one
+    was drawn from.
     """
 
     def __init__(
@@ -56,24 +57,31 @@ class NextStep(RecurrentModel):
         """p(x_t | x_<t, a_≤t) of every step, (N, T)."""
         return self.following(self.read(self.filter(sequences).codes[:, :-1]), sequences.actions)
 
-    def sample_state(self, belief: Belief, n: int) -> Latent:
+    def sample_state(self, belief: Belief, n: int) -> State:
         """``n`` copies: given x_≤t, nothing about the recurrent state is uncertain."""
-        return Latent(tuple(part.expand(n, *part.shape) for part in (belief.code, *belief.carry)))
+        return self._state(belief).map(lambda part: part.expand(n, *part.shape))
 
-    def transition(self, z: Latent, dt: int | Tensor, a: Tensor | None = None) -> Latent:
-        return self.step_by_step(z, dt, a, self._following_state)
+    def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
+        return self.step_by_step(state, dt, a, self._following_state)
 
-    def _following_state(self, z: Latent, a: Tensor | None) -> Latent:
-        lead = z.layers[0].shape[:-1]
-        code, *carry = (part.reshape(-1, part.shape[-1]) for part in z.layers)
+    def _following_state(self, state: State, a: Tensor | None) -> State:
+        flat = state.map(lambda part: part.reshape(-1, part.shape[-1]))
+        assert flat.origin is not None
+        code, *carry = flat.z.layers
         action = None if a is None else a.reshape(-1, a.shape[-1])
         x = self.following(self.read(code), action).sample()
-        after = self.update(Belief(code, tuple(carry)), x, action)
-        return Latent((after.code, *after.carry)).map(lambda part: part.view(*lead, part.shape[-1]))
+        after = self.update(Belief(code, (*carry, flat.origin)), x, action)
+        return self._state(after).map(lambda part: part.view(*state.lead, part.shape[-1]))
 
-    def decode(self, z: Latent) -> Distribution:
-        previous, action = z.layers[-1].split([self.belief.size, self.config.actions], dim=-1)
+    @staticmethod
+    def _state(belief: Belief) -> State:
+        """The recurrent network's state, and as its origin what x_t was predicted from."""
+        return State(Latent((belief.code, *belief.carry[:-1])), origin=belief.carry[-1])
+
+    def decode(self, state: State) -> Distribution:
+        assert state.origin is not None
+        previous, action = state.origin.split([self.belief.size, self.config.actions], dim=-1)
         return self.following(self.read(previous), action if self.config.actions else None)
 
-    def predict(self, z: Latent, dt: int | Tensor, a: Tensor | None = None) -> Distribution:
-        return self.decode(self.transition(z, dt, a))
+    def predict(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> Distribution:
+        return self.decode(self.transition(state, dt, a))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from tdvae.distributions import DiagonalNormal, Distribution
-from tdvae.models.base import RecurrentModel
+from tdvae.models.base import RecurrentModel, Step
 from tdvae.models.config import FilteringConfig, LatentConfig
 from tdvae.models.decoders import Decoder
 from tdvae.models.tdvae import CHANGE_GAIN, MESSAGE_WIDTH, BeliefLadder, TransitionLadder
@@ -18,13 +19,13 @@ from tdvae.nn.dense import MapFactory, ObservationEncoder
 from tdvae.nn.drift import Drift
 from tdvae.nn.ladder import DenseHeads, Ladder, LayerLaw, product
 from tdvae.nn.recurrent import BeliefNetwork
-from tdvae.types import Belief, Latent
+from tdvae.types import Belief, Latent, State, combine_states, repeated
 
 
 class MeanFieldLadder(BeliefLadder):
     """q(z_t | b_t): as p_B, whatever the state before was."""
 
-    def context(self, b: Tensor, before: Latent | None = None, actions: Tensor | None = None) -> Tensor:
+    def context(self, b: Tensor, before: State | None = None, actions: Tensor | None = None) -> Tensor:
         return b
 
 
@@ -59,11 +60,11 @@ class FilteringLadder(Ladder):
         context = code + sum(sizes) * (2 if drift else 1)
         self.heads = DenseHeads(context, sizes, make_map, log_sigma, gain=CHANGE_GAIN if drift else 1.0)
 
-    def context(self, b: Tensor, before: Latent, actions: Tensor | None = None) -> _Corrected:
+    def context(self, b: Tensor, before: State, actions: Tensor | None = None) -> _Corrected:
         one = single_steps(before)
-        features, around = [b, before.flat], None
+        features, around = [b, before.z.flat], None
         if self._drift is not None:
-            around = self._drift(before, one)
+            around = self._drift(before.z, one)
             features.append(around.flat)
         foreseen = None if self._foresee is None else self._foresee(before, one, actions)
         return _Corrected(torch.cat(features, dim=-1), around, foreseen)
@@ -77,9 +78,9 @@ class FilteringLadder(Ladder):
         return product(foreseen, DiagonalNormal(message.mean, message.log_sigma + MESSAGE_WIDTH))
 
 
-def single_steps(z: Latent) -> Tensor:
+def single_steps(state: State) -> Tensor:
     """δt = 1 for every state."""
-    return torch.ones(z.layers[0].shape[:-1], dtype=torch.long, device=z.layers[0].device)
+    return torch.ones(state.lead, dtype=torch.long, device=state.z.layers[0].device)
 
 
 class StateSpace(RecurrentModel):
@@ -103,32 +104,35 @@ class StateSpace(RecurrentModel):
         self.q, self.p_T, self.p_D = q, p_T, p_D
         self.z_0 = nn.ParameterList(torch.zeros(config.latent) for _ in range(config.layers))
 
-    def first(self, *lead: int) -> Latent:
-        """z_0, where every sequence begins."""
-        return Latent(tuple(layer.expand(*lead, -1) for layer in self.z_0))
+    def first(self, *lead: int) -> State:
+        """s_0, where every sequence begins."""
+        z = Latent(tuple(layer.expand(*lead, -1) for layer in self.z_0))
+        return State(z, None if self.x_0 is None else self.x_0.expand(*lead, -1))
 
     @abstractmethod
-    def infer(self, b: Tensor, actions: Tensor | None) -> Latent:
-        """A draw of z_1 … z_T (N, T, size) from the encoder, for codes b_1 … b_T and the action before each."""
+    def infer(self, b: Tensor, x: Tensor, actions: Tensor | None) -> Latent:
+        """A draw of z_1 … z_T (N, T, size) from the encoder, for codes b_1 … b_T, x_1 … x_T and the action before
+        each."""
 
-    def before(self, z: Latent) -> Latent:
-        """z_0 … z_{T-1} of drawn z_1 … z_T."""
-        first = self.first(len(z.layers[0]), 1)
-        pairs = zip(first.layers, z.layers, strict=True)
-        return Latent(tuple(torch.cat([start, layer[:, :-1]], dim=1) for start, layer in pairs))
+    def before(self, z: Latent, x: Tensor) -> State:
+        """s_0 … s_{T-1} of drawn z_1 … z_T and observed x_1 … x_T."""
+        later = State(z, self.features(x))[:, :-1]
+        return combine_states([self.first(len(x), 1), later], lambda parts: torch.cat(parts, dim=1))
 
-    def transition(self, z: Latent, dt: int | Tensor, a: Tensor | None = None) -> Latent:
-        return self.step_by_step(z, dt, a, self._next)
+    def step(self, before: State, actions: Tensor | None = None) -> Step:
+        """p(s_t | s_{t-1}, a_t)."""
+        self.check_state(before)
+        p_T = self.p_T.bind(before, single_steps(before), actions)
+        return Step(p_T, self.p_D, None if self.x_0 is None else p_T.context.features)
 
-    def _next(self, z: Latent, a: Tensor | None) -> Latent:
-        return self.p_T.sample(z, single_steps(z), one_action(a))[0]
+    def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
+        return self.step_by_step(state, dt, a, lambda s, action: self._moved(self.step(s, one_action(action))))
 
-    def decode(self, z: Latent) -> Distribution:
-        decoded: Distribution = self.p_D(z)
-        return decoded
+    def decode(self, state: State) -> Distribution:
+        return self._decoded(self.p_D, state)
 
-    def predict(self, z: Latent, dt: int | Tensor, a: Tensor | None = None) -> Distribution:
-        return self.decode(self.transition(z, dt, a))
+    def predict(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> Distribution:
+        return self.decode(self.transition(state, dt, a))
 
 
 def one_action(a: Tensor | None) -> Tensor | None:
@@ -139,12 +143,13 @@ def one_action(a: Tensor | None) -> Tensor | None:
 class MeanField(StateSpace):
     """q(z_t | b_t): b_t is a belief, and neighbouring states are drawn as if they had nothing to do with each other."""
 
-    def infer(self, b: Tensor, actions: Tensor | None) -> Latent:
+    def infer(self, b: Tensor, x: Tensor, actions: Tensor | None) -> Latent:
         return self.q.sample(b)[0]
 
-    def sample_state(self, belief: Belief, n: int) -> Latent:
+    def sample_state(self, belief: Belief, n: int) -> State:
         b = self.read(belief.code)
-        return self.q.sample(b.expand(n, *b.shape))[0]
+        z, _ = self.q.sample(b.expand(n, *b.shape))
+        return State(z, repeated(belief.x, n))
 
 
 class Filtering(StateSpace):
@@ -152,28 +157,32 @@ class Filtering(StateSpace):
 
     config: FilteringConfig
 
-    def infer(self, b: Tensor, actions: Tensor | None) -> Latent:
-        z, path = self.first(len(b)), []
+    def infer(self, b: Tensor, x: Tensor, actions: Tensor | None) -> Latent:
+        state, features, path = self.first(len(b)), self.features(x), []
         for t in range(b.shape[1]):
-            z, _ = self.q.sample(b[:, t], z, one_action(None if actions is None else actions[:, t]))
+            z, _ = self.q.sample(b[:, t], state, one_action(None if actions is None else actions[:, t]))
+            state = State(z, None if features is None else features[:, t])
             path.append(z)
         return Latent(tuple(torch.stack(layers, dim=1) for layers in zip(*(z.layers for z in path), strict=True)))
 
     def initial(self, batch: int) -> Belief:
         start = super().initial(batch)
-        return Belief(start.code, (*start.carry, *self.first(batch, self.config.particles).layers))
+        return replace(start, carry=(*start.carry, *self.first(batch, self.config.particles).z.layers))
 
     def update(self, belief: Belief, x: Tensor, a: Tensor | None = None, r: Tensor | None = None) -> Belief:
-        carry, paths = belief.carry[: -self.config.layers], Latent(belief.carry[-self.config.layers :])
-        after = super().update(Belief(belief.code, carry), x, a, r)
+        after = super().update(replace(belief, carry=belief.carry[: -self.config.layers]), x, a, r)
         code = self.read(after.code)[:, None].expand(-1, self.config.particles, -1)
         action = None if a is None else a[:, None].expand(-1, self.config.particles, -1)
-        paths, _ = self.q.sample(code, paths, one_action(action))
-        return Belief(after.code, (*after.carry, *paths.layers))
+        paths, _ = self.q.sample(code, self._paths(belief), one_action(action))
+        return replace(after, carry=(*after.carry, *paths.layers))
 
-    def sample_state(self, belief: Belief, n: int) -> Latent:
+    def _paths(self, belief: Belief) -> State:
+        """The ends of the carried paths, (N, particles)."""
+        x = None if belief.x is None else belief.x[:, None].expand(-1, self.config.particles, -1)
+        return State(Latent(belief.carry[-self.config.layers :]), x)
+
+    def sample_state(self, belief: Belief, n: int) -> State:
         """``n`` of the carried paths' ends, drawn with replacement."""
-        paths = Latent(belief.carry[-self.config.layers :])
         batch = len(belief.code)
         chosen = torch.randint(self.config.particles, (n, batch), device=belief.code.device)
-        return paths[torch.arange(batch, device=chosen.device), chosen]
+        return self._paths(belief)[torch.arange(batch, device=chosen.device), chosen]

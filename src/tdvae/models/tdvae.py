@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from tdvae.distributions import DiagonalNormal, Distribution, NormalMixture
-from tdvae.models.base import RecurrentModel
+from tdvae.models.base import RecurrentModel, Step
 from tdvae.models.config import ModelConfig
 from tdvae.models.decoders import Decoder
 from tdvae.nn.dense import JumpEmbedding, MapFactory
 from tdvae.nn.drift import Drift
 from tdvae.nn.ladder import DenseHeads, Ladder, LayerLaw, product
 from tdvae.nn.recurrent import ActionSummary, BeliefNetwork, SingleAction
-from tdvae.types import Belief, Latent
+from tdvae.types import Belief, Latent, State, repeated
 
 CHANGE_GAIN = 0.05  # a change from the drifted state starts near zero
 KEPT_OPEN = 0.2  # share of a jump's weight that all lengths have alike
@@ -46,7 +46,9 @@ class _Moved(NamedTuple):
 
 
 class TransitionLadder(Ladder):
-    """p_T(z_t2 | z_t1, δt, actions): D(z_t1, z_t2's upper layers, δt), around where z_t1 drifts to.
+    """p_T(z_t2 | s_t1, δt, actions): D(z_t1, z_t2's upper layers, δt), around where z_t1 drifts to.
+
+    With ``observed`` > 0 it also reads that many features of x_t1, the first of its context's features.
 
     With ``lengths`` > 1, δt is withheld and a jump may have been of 1 … ``lengths`` steps:
     p_T(z_t2 | z_t1) = Σ_k w_k p_T(z_t2 | z_t1, k), the weights learned.
@@ -61,16 +63,19 @@ class TransitionLadder(Ladder):
         summary: ActionSummary | SingleAction | None,
         log_sigma: float,
         lengths: int = 1,
+        observed: int = 0,
     ) -> None:
         super().__init__()
         self.depth = len(sizes)
         self.dt, self.drift, self.summary = dt, drift, summary
         self.lengths = lengths
         self.weights = nn.Parameter(torch.zeros(lengths)) if lengths > 1 else None
-        context = sum(sizes) * (2 if drift else 1) + dt.size + (summary.size if summary else 0)
+        context = observed + sum(sizes) * (2 if drift else 1) + dt.size + (summary.size if summary else 0)
+        self.features_size = context
         self.heads = DenseHeads(context, sizes, make_map, log_sigma, gain=CHANGE_GAIN if drift else 1.0)
 
-    def context(self, z1: Latent, dt: Tensor, actions: Tensor | None = None) -> _Moved:
+    def context(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> _Moved:
+        z1, x1 = s1.z, [] if s1.x is None else [s1.x]
         log_weights, steps = None, dt  # there are as many actions as steps, whether or not p_T is told their number
         if self.weights is not None:
             # No weight vanishes: a length that does not occur yet, in a curriculum, is still learned when it does.
@@ -80,7 +85,7 @@ class TransitionLadder(Ladder):
             z1 = _for_each(self.lengths, z1)
         elif self.dt.kind == "none":
             dt = torch.ones_like(dt)  # a drift must not tell it either
-        features = [z1.flat, self.dt(dt)]
+        features = [*x1, z1.flat, self.dt(dt)]
         around = None
         if self.drift is not None:
             around = self.drift(z1, dt)
@@ -113,7 +118,7 @@ class _Smoothed(NamedTuple):
 
 
 class SmoothingLadder(Ladder):
-    """q_S(z_t1 | z_t2, b_t1, b_t2, δt).
+    """q_S(z_t1 | z_t2, b_t1, b_t2, δt), and with a ``summary`` also given the actions of the jump.
 
     With a ``prior`` (p_B's layers), layer l is the product of p_B(z^l_t1 | b_t1, upper layers) and a learned normal,
     the message from t2 about t1: what was believed is corrected, not inferred anew. Without, it is a D map (App. D).
@@ -129,22 +134,26 @@ class SmoothingLadder(Ladder):
         drift: Drift | None,
         prior: BeliefLadder | None,
         log_sigma: float,
+        summary: ActionSummary | None = None,
     ) -> None:
         super().__init__()
         self.depth = len(sizes)
-        self.dt, self.sees_b2 = dt, sees_b2
+        self.dt, self.sees_b2, self.summary = dt, sees_b2, summary
         # Bound methods, not submodules: p_B and the drift are owned, saved and counted elsewhere.
         self._back: Callable[..., Latent] | None = drift.back if drift else None
         self._prior: Callable[..., DiagonalNormal] | None = prior.layer if prior else None
         context = code * (2 if sees_b2 else 1) + sum(sizes) * (2 if drift else 1) + dt.size
+        context += summary.size if summary else 0
         self.heads = DenseHeads(context, sizes, make_map, log_sigma, gain=CHANGE_GAIN if drift else 1.0)
 
-    def context(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor) -> _Smoothed:
+    def context(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor, actions: Tensor | None = None) -> _Smoothed:
         features = [b1, *([b2] if self.sees_b2 else []), z2.flat, self.dt(dt)]
         around = None
         if self._back is not None:
             around = self._back(z2, dt)
             features.append(around.flat)
+        if self.summary is not None:
+            features.append(self.summary(actions, dt))
         return _Smoothed(torch.cat(features, dim=-1), around, b1)
 
     def layer(self, index: int, context: _Smoothed, above: Sequence[Tensor]) -> DiagonalNormal:
@@ -172,16 +181,23 @@ class TDVAE(RecurrentModel):
         super().__init__(config, encoder, belief, read)
         self.p_B, self.q_S, self.p_T, self.p_D = p_B, q_S, p_T, p_D
 
-    def sample_state(self, belief: Belief, n: int) -> Latent:
+    def step(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> Step:
+        """p(s_t2 | s_t1, δt, actions)."""
+        self.check_state(s1)
+        p_T = self.p_T.bind(s1, dt, actions)
+        return Step(p_T, self.p_D, None if self.x_0 is None else p_T.context.features)
+
+    def sample_state(self, belief: Belief, n: int) -> State:
         b = self.read(belief.code)
-        return self.p_B.sample(b.expand(n, *b.shape))[0]
+        z, _ = self.p_B.sample(b.expand(n, *b.shape))
+        return State(z, repeated(belief.x, n))
 
-    def transition(self, z: Latent, dt: int | Tensor, a: Tensor | None = None) -> Latent:
-        return self.p_T.sample(z, *self.jump(z, dt, a))[0]
+    def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
+        return self._moved(self.step(state, *self.jump(state, dt, a)))
 
-    def decode(self, z: Latent) -> Distribution:
-        decoded: Distribution = self.p_D(z)
-        return decoded
+    def decode(self, state: State) -> Distribution:
+        return self._decoded(self.p_D, state)
 
-    def predict(self, z: Latent, dt: int | Tensor, a: Tensor | None = None) -> Distribution:
-        return self.p_D.predictive(*self.p_T.sample(z, *self.jump(z, dt, a)))
+    def predict(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> Distribution:
+        step = self.step(state, *self.jump(state, dt, a))
+        return step.predictive(*step.p_T.sample())

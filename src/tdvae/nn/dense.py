@@ -119,20 +119,32 @@ class ObservationEncoder(nn.Module):
         self.event_ndim, self.classes, self.bits = len(event_shape), classes, bits
         self.register_buffer("shift", torch.zeros(*event_shape))
         self.register_buffer("scale", torch.ones(*event_shape))
-        inputs = math.prod(event_shape) * (classes or 1)
-        self.size = hidden[-1] if hidden else inputs
-        self.layers = nn.Sequential(mlp(inputs, hidden[:-1], hidden[-1]), nn.ReLU()) if hidden else nn.Identity()
+        self.event_shape = tuple(event_shape)
+        self.features_size = math.prod(event_shape) * (classes or 1)
+        self.size = hidden[-1] if hidden else self.features_size
+        self.layers = (
+            nn.Sequential(mlp(self.features_size, hidden[:-1], hidden[-1]), nn.ReLU()) if hidden else nn.Identity()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
+        return self.layers(self.features(x))
+
+    def features(self, x: Tensor) -> Tensor:
+        """x (..., *event) as a flat vector, before any layer: standardised, or one-hot."""
         if self.classes is not None:
             if x.is_floating_point():
                 raise InputError(f"x: expected whole numbers, the classes 0 to {self.classes - 1}, got {x.dtype}")
             if not 0 <= int(x.min()) <= int(x.max()) < self.classes:
                 wrong = int(x.min()) if int(x.min()) < 0 else int(x.max())
                 raise InputError(f"x: class {wrong} came, but the model was built for {self.classes} classes")
-            x = F.one_hot(x.long(), self.classes).to(self.scale.dtype)
-            return self.layers(x.flatten(-self.event_ndim - 1))
+            return F.one_hot(x.long(), self.classes).to(self.scale.dtype).flatten(-self.event_ndim - 1)
         if self.bits and not 0 <= float(x.min()) <= float(x.max()) <= 1:
             low, high = float(x.min()), float(x.max())
             raise InputError(f"x: expected bits or values in [0, 1], got {low:g} to {high:g}; divide bytes by 255")
-        return self.layers(((x.to(self.scale.dtype) - self.shift) / self.scale).flatten(-self.event_ndim))
+        return ((x.to(self.scale.dtype) - self.shift) / self.scale).flatten(-self.event_ndim)
+
+    def observation(self, features: Tensor) -> Tensor:
+        """The inverse of `features`: x (..., *event) in the data's own units."""
+        if self.classes is not None:
+            return features.unflatten(-1, (*self.event_shape, self.classes)).argmax(-1)
+        return self.shift + self.scale * features.unflatten(-1, self.event_shape)

@@ -71,18 +71,20 @@ class Ladder(nn.Module, ABC):
         """The context of the layers below z^{index + 1}, once that is known: where a running summary grows (App. C)."""
         return context
 
+    def bind(self, *given: Any) -> Conditional:
+        """The distribution with its arguments fixed, for drawing and scoring in one context."""
+        return Conditional(self, self.context(*given))
+
     def sample(self, *given: Any) -> tuple[Latent, LadderDistribution]:
         """Draw a state top-down, together with the distribution it was drawn from."""
-        return self._descend(given, lambda index, law: law.sample())
+        return self.bind(*given).sample()
 
     def given(self, z: Latent, *given: Any) -> LadderDistribution:
         """The distribution of a state drawn elsewhere: each layer sees the layers of ``z`` above it."""
-        return self._descend(given, lambda index, law: z.layers[index])[1]
+        return self.bind(*given).given(z)
 
-    def _descend(
-        self, given: tuple[Any, ...], choose: Callable[[int, LayerLaw], Tensor]
-    ) -> tuple[Latent, LadderDistribution]:
-        context = self.context(*given)
+    def descend(self, context: Any, choose: Callable[[int, LayerLaw], Tensor]) -> tuple[Latent, LadderDistribution]:
+        """From the top layer down: each layer's distribution, and the value that ``choose`` takes for it."""
         states: tuple[Tensor, ...] = ()
         laws: tuple[LayerLaw, ...] = ()
         for index in reversed(range(self.depth)):
@@ -92,6 +94,22 @@ class Ladder(nn.Module, ABC):
             if index > 0:  # below z^1 there is nothing to prepare for
                 context = self.after(index, context, states[0])
         return Latent(states), LadderDistribution(laws)
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """A ladder in one context."""
+
+    ladder: Ladder
+    context: Any
+
+    def sample(self) -> tuple[Latent, LadderDistribution]:
+        """A draw, and the distribution it was drawn from."""
+        return self.ladder.descend(self.context, lambda index, law: law.sample())
+
+    def given(self, z: Latent) -> LadderDistribution:
+        """The distribution of a state drawn elsewhere."""
+        return self.ladder.descend(self.context, lambda index, law: z.layers[index])[1]
 
 
 class DenseHeads(nn.Module):

@@ -39,6 +39,8 @@ class TrainConfig:
     schedule: Literal["constant", "cosine"] = "constant"  # cosine: decays to 0 at the last step
     warmup: int = 0  # steps of linear warm-up
     clip: float = 10.0  # largest gradient norm
+    kl_start: float = 1.0  # weight of the loss's terms of z at the first step; it grows linearly to 1
+    kl_warmup: float = 0.0  # share of the training during which it grows
     seed: int = 0
     validate_every: int = 1_000
     checkpoint_every: int = 1_000
@@ -58,6 +60,9 @@ class TrainConfig:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise InputError(f"{name}: expected a positive number, got {value}")
+        for name in ("kl_start", "kl_warmup"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name}: expected between 0 and 1, got {getattr(self, name)}")
         if not 0 < self.adam_beta2 < 1:
             raise InputError(f"adam_beta2: expected between 0 and 1, got {self.adam_beta2}")
         if self.seed < 0 or self.warmup < 0:
@@ -77,6 +82,12 @@ def rate_factor(config: TrainConfig, step: int) -> float:
     if config.schedule == "constant":
         return warm
     return warm * 0.5 * (1 + math.cos(math.pi * step / config.steps))
+
+
+def kl_weight(config: TrainConfig, step: int) -> float:
+    """The weight of the loss's terms of z at a step: a pure function, as `rate_factor`."""
+    grown = min(1.0, step / (config.kl_warmup * config.steps)) if config.kl_warmup else 1.0
+    return config.kl_start + (1 - config.kl_start) * grown
 
 
 def make_optimizers(config: TrainConfig, module: nn.Module) -> list[torch.optim.Optimizer]:

@@ -23,9 +23,9 @@ from tdvae.errors import CheckpointError, DivergenceError, InputError
 from tdvae.jumps import Jumps
 from tdvae.objectives import Learner
 from tdvae.training import checkpoint
-from tdvae.training.config import RESUMABLE, TrainConfig, derive_seed, make_optimizers, rate_factor
+from tdvae.training.config import RESUMABLE, TrainConfig, derive_seed, kl_weight, make_optimizers, rate_factor
 from tdvae.training.log import Log, Progress, RunLog, SilentLog
-from tdvae.types import Pairs, Sequences, SequenceSource
+from tdvae.types import Pairs, Sequences, SequenceSource, Terms
 
 ORDER, PAIRS, NOISE, VALIDATION = range(4)  # purposes of derived seeds
 KEPT_CHECKPOINTS = 2
@@ -61,8 +61,12 @@ class _Wire(nn.Module):
         super().__init__()
         self.learner = learner
 
-    def forward(self, batch: dict[str, Tensor], t1: Tensor, t2: Tensor) -> dict[str, Tensor]:
-        return self.learner(Sequences(**batch), Pairs(t1, t2)).named()
+    def forward(
+        self, batch: dict[str, Tensor], t1: Tensor, t2: Tensor, kl_weight: float = 1.0
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss with its terms of z weighted, and all terms."""
+        terms: Terms = self.learner(Sequences(**batch), Pairs(t1, t2))
+        return terms.weighted(kl_weight), terms.named()
 
 
 def fit(
@@ -160,10 +164,10 @@ class _Training:
         for group, rate in zip(groups, self.rates, strict=True):
             group["lr"] = rate * factor
         torch.manual_seed(derive_seed(self.config.seed, NOISE, self.step, self.fabric.global_rank))
-        terms = self.module(batch, pairs.t1, pairs.t2)
+        loss, terms = self.module(batch, pairs.t1, pairs.t2, kl_weight(self.config, self.step))
         for optimizer in self.optimizers:
             optimizer.zero_grad()
-        self.fabric.backward(torch.stack(list(terms.values())).sum())
+        self.fabric.backward(loss.sum())
         norm = self.learner.clip_gradients(self.config.clip)
         self._check_finite({**terms, "gradient": norm})
         for optimizer in self.optimizers:
@@ -242,8 +246,8 @@ class _Training:
             pairs = self.jumps.sample(sequences.lengths, self.config.pairs, torch.default_generator).to(
                 self.fabric.device
             )
-            terms = self.module(sequences.to(self.fabric.device).named(), pairs.t1, pairs.t2)
-            total += float(torch.stack(list(terms.values())).sum(0).mean()) * len(index)
+            loss, _ = self.module(sequences.to(self.fabric.device).named(), pairs.t1, pairs.t2)
+            total += float(loss.mean()) * len(index)
         self.module.train()
         return total / len(validation)
 

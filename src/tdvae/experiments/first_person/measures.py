@@ -22,7 +22,7 @@ from tdvae.likelihood import log_mean_exp, pair_log_weights, steps_log_weights
 from tdvae.models import TDVAE, Model
 from tdvae.reporting.timing import seconds
 from tdvae.rollouts import belief_at, rollout
-from tdvae.types import Belief, Latent, Pairs, Sequences
+from tdvae.types import Belief, Pairs, Sequences, State
 
 AT_ONCE = 16  # moments that are worked on together
 COARSE = 16  # motion is measured on frames averaged down to so many pixels a side: what moves, not its texture
@@ -65,14 +65,14 @@ def bits_ahead(model: TDVAE, moments: FrameWindows, t1: int, dt: int, samples: i
     return {"smoothed": bits(torch.cat(smoothed), every), "rolled": bits(torch.cat(rolled), every)}
 
 
-def predict(model: Model, z: Latent, dt: int, in_one_jump: bool) -> Distribution:
+def predict(model: Model, z: State, dt: int, in_one_jump: bool) -> Distribution:
     """The frame δt steps after z: one transition, or δt of them."""
     for step in [dt] if in_one_jump else [1] * dt:
         z = model.transition(z, step)
     return model.decode(z)
 
 
-def decoded(model: Model, z: Latent) -> Tensor:
+def decoded(model: Model, z: State) -> Tensor:
     """The frame of a state: the median of each value."""
     law = model.decode(z)
     assert isinstance(law, DiscretisedLogistic)
@@ -140,8 +140,8 @@ def spreads(model: Model, moments: FrameWindows, t1: int, jumps: tuple[int, ...]
     )
 
 
-def _by_state(z: Latent) -> list[Latent]:
-    return [z[index] for index in range(len(z.layers[0]))]
+def _by_state(z: State) -> list[State]:
+    return [z[index] for index in range(z.lead[0])]
 
 
 def _root(squares: list[Tensor]) -> float:

@@ -7,11 +7,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tdvae.distributions import Bernoulli, Categorical
+from tdvae.distributions import Bernoulli, Categorical, Distribution
 from tdvae.envs.minipacman import PALETTE
 from tdvae.envs.minipacman.rules import POWER, Cell
 from tdvae.experiments.minipacman.presets import CLASSES
-from tdvae.experiments.minipacman.probes import states
 from tdvae.likelihood import (
     joint_log_weights,
     log_mean_exp,
@@ -20,9 +19,10 @@ from tdvae.likelihood import (
     trajectory_log_weights,
 )
 from tdvae.models import TDVAE, Model, NextStep, StateSpace
-from tdvae.objectives import elbo_terms, pair_terms
+from tdvae.models.ssm import one_action
+from tdvae.objectives import actions_between, elbo_terms, pair_terms
 from tdvae.reporting.results import Measures
-from tdvae.types import Pairs, Sequences, Terms
+from tdvae.types import Pairs, Sequences, State, Terms
 
 AT_ONCE = 100  # sequences whose densities are estimated together
 # A class does not tell how long the power still lasts: an edible ghost is shown as in the middle of it.
@@ -66,7 +66,7 @@ def _by_class(model: Model, sequences: Sequences) -> Tensor:
 
     Given a state as the model's own bound draws it; of a model without one, given what it has seen.
     """
-    decoded = model.predictions(sequences) if isinstance(model, NextStep) else model.decode(states(model, sequences))
+    decoded = model.predictions(sequences) if isinstance(model, NextStep) else frames_in_bound(model, sequences)
     assert isinstance(decoded, Categorical)
     cells = -replace(decoded, event_ndim=0).log_prob(sequences.x)
     return cells.new_zeros(CLASSES).index_add(0, sequences.x.long().flatten(), cells.flatten())
@@ -86,6 +86,20 @@ def frame_terms(model: Model, sequences: Sequences) -> Terms:
     return elbo_terms(model, sequences)
 
 
+def frames_in_bound(model: Model, sequences: Sequences) -> Distribution:
+    """p_D of every frame, given states as the model's own bound draws them, (N, T)."""
+    beliefs = model.filter(sequences)
+    if isinstance(model, StateSpace):
+        z = model.infer(beliefs.read(beliefs.codes[:, 1:]), sequences.x, sequences.actions)
+        return model.step(model.before(z, sequences.x), one_action(sequences.actions)).p_D(z)
+    assert isinstance(model, TDVAE)
+    pairs = every_step(sequences)
+    b1, b2, actions = beliefs.at(pairs.t1), beliefs.at(pairs.t2), actions_between(sequences, pairs)
+    z2, _ = model.p_B.sample(b2)
+    z1, _ = model.q_S.sample(z2, b1, b2, pairs.dt, actions)
+    return model.step(State(z1, model.features_at(sequences, pairs.t1)), pairs.dt, actions).p_D(z2)
+
+
 def _in_colours(model: Model, sequences: Sequences) -> Tensor:
     """The bound with every colour of every cell as a bit of its own, as the paper may have it; per dimension, (N, T).
 
@@ -94,7 +108,7 @@ def _in_colours(model: Model, sequences: Sequences) -> Tensor:
     """
     terms = frame_terms(model, sequences).named()
     reconstruction = terms.pop("reconstruction")
-    decoded = model.decode(states(model, sequences))
+    decoded = frames_in_bound(model, sequences)
     assert isinstance(decoded, Categorical)
     mean = (decoded.mean @ COLOURS).clamp(1e-6, 1 - 1e-6)
     bits = -Bernoulli(torch.logit(mean), event_ndim=3).log_prob(COLOURS[sequences.x.long()])

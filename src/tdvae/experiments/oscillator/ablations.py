@@ -32,7 +32,7 @@ VARIANTS = {
     "no_drift": _with_model(drift="none"),
     "gated_maps": _with_model(maps="gated"),
     "dt_as_number": _with_model(dt="number"),
-    "learned_sigma": _with_model(sigma=None),
+    "learned_sigma": _with_model(noise="learned"),
     "adam": replace(_RECIPE, train=replace(_RECIPE.train, optimizer="adam")),
     "paper_jumps_only": replace(_RECIPE, jumps=curriculum().first),
     "sharp_from_start": replace(_RECIPE, jumps=Widening(curriculum().then, start=2, until=0.34)),

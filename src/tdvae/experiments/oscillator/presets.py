@@ -34,7 +34,7 @@ _PAPER_MODEL = TDVAEConfig(likelihood="first_components", dt="number", smoothing
 # What we found to learn, and why, is in docs/oscillator.md.
 _MODEL = TDVAEConfig(
     likelihood="first_components",
-    sigma=0.1,
+    noise=0.1,
     belief_network="linear_recurrence",
     belief=64,
     fastest=0.75,

@@ -99,7 +99,7 @@ def config(method: str, size: int) -> RecurrentConfig:
     if method == "tdvae":
         return TDVAEConfig(
             likelihood="first_components",
-            sigma=0.1,
+            noise=0.1,
             layers=1,
             latent=5,
             maps="residual",
@@ -111,7 +111,7 @@ def config(method: str, size: int) -> RecurrentConfig:
             log_sigma=-1.5,
             **lstm,
         )
-    return NextStepConfig(decoder=(32, 32), predicts_sigma=True, **lstm)
+    return NextStepConfig(decoder=(32, 32), noise="predicted", **lstm)
 
 
 def jumps() -> Jumps:
