@@ -150,7 +150,7 @@ def test_the_ladders_condition_on_what_the_paper_says() -> None:
 
 
 def test_a_state_that_stays_starts_by_staying() -> None:
-    model, z = build(replace(SMALL, drift="stay", actions=0)), state()
+    model, z = build(replace(SMALL, drift="residual", actions=0)), state()
     dt = torch.ones(4, dtype=torch.long)
     b = torch.randn(4, BELIEF)
     for law in (model.p_T.given(z, State(z), dt), model.q_S.given(z, z, b, b, dt)):
@@ -196,11 +196,11 @@ def test_bad_sizes_and_frames_are_named() -> None:
     with pytest.raises(InputError, match=r"^event_shape: .*\(64, 64, 3\)"):
         ConvTDVAEConfig(event_shape=(64, 64, 3))
     with pytest.raises(InputError, match=r"^shown: only a belief of one layer"):
-        ConvTDVAEConfig(shown=1)
+        ConvTDVAEConfig(input_skip=1)
     with pytest.raises(InputError, match=r"^encoder's convolutions: expected at least 2, got 1"):
         ConvTDVAEConfig(encoder=(8,))
     with pytest.raises(InputError, match=r"^drift: expected one of"):
-        ConvTDVAEConfig(drift="turn")  # type: ignore[arg-type]
+        ConvTDVAEConfig(drift="rotation")  # type: ignore[arg-type]
     model, data = build(SMALL), frames(SMALL)
     with pytest.raises(InputError, match=r"^x: .*\(3, 16, 16\), got \(16, 16, 3\)"):
         model.filter(replace(data, x=data.x.movedim(2, -1)))
@@ -221,7 +221,7 @@ def test_the_smoke_model_learns_from_a_recorded_walk(tmp_path: Path) -> None:
     world.close()
     data, *_ = split_windows(Recording(tmp_path / "walk.h5"), length=10, seed=0, with_actions=True)
     model = build(replace(MODELS["smoke"], actions=3))
-    law, config = jumps.Uniform(1, 3), TrainConfig(steps=40, batch=8, pairs=4, learning_rate=3e-3, log_every=1)
+    law, config = jumps.Uniform(1, 3), TrainConfig(steps=40, batch_size=8, pairs=4, learning_rate=3e-3, log_every=1)
     pairs = law.sample(data.lengths[:8], 4, torch.Generator().manual_seed(0))
     learner, first = Learner(model), data.select(slice(0, 8))
     before = learner(first, pairs).total.detach()

@@ -46,7 +46,7 @@ class Toy(Experiment[Preset]):
     def training(self, preset: Preset, task: Task) -> Training:
         torch.manual_seed(task.seed)
         model = build(TDVAEConfig(belief=4 if task.variant == "narrow" else 8, latent=2, hidden=4))
-        config = TrainConfig(steps=preset.steps, batch=4, pairs=2, seed=task.seed, accelerator="cpu")
+        config = TrainConfig(steps=preset.steps, batch_size=4, pairs=2, seed=task.seed, accelerator="cpu")
         return Training(Learner(model), from_arrays(WALKS), Uniform(1, 3), config, info={"note": "kept"})
 
     def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:

@@ -25,8 +25,9 @@ from tdvae.experiments.shared.runner import train
 from tdvae.experiments.switching import EXPERIMENT as SWITCHING
 from tdvae.experiments.switching.experiment import cell_name, learning_curve
 from tdvae.experiments.switching.measures import moments
+from tdvae.experiments.switching.pairs import Around, Bridging
 from tdvae.experiments.switching.presets import PRESETS, curriculum
-from tdvae.jumps import Around, Bridging, Uniform, Widening
+from tdvae.jumps import Uniform, Widening
 from tdvae.models import Model
 from tdvae.types import State
 

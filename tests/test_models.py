@@ -29,49 +29,49 @@ from tdvae.models.decoders import GaussianDecoder
 from tdvae.models.ssm import FilteringLadder
 from tdvae.models.tdvae import SmoothingLadder, TransitionLadder
 from tdvae.nn.dense import JumpEmbedding
-from tdvae.nn.drift import Turn
+from tdvae.nn.drift import Rotation
 from tdvae.nn.ladder import product
 from tdvae.nn.recurrent import ActionSummary, DeepLSTMBelief, LinearRecurrenceBelief
 from tdvae.types import Latent, Pairs, State
 
 TURNING = TDVAEConfig(
-    likelihood="first_components",
+    likelihood="coordinates",
     belief_network="linear_recurrence",
     belief=12,
     readout=10,
     readout_hidden=16,
     maps="residual",
     hidden=16,
-    drift="turn",
-    smoothing="product",
+    drift="rotation",
+    posterior="product",
     noise=0.1,
 )
 FRAMES = ConvTDVAEConfig(
     event_shape=(3, 16, 16), encoder=(4, 6), belief=7, belief_layers=2, layers=3, channels=5, latent=2, canvas=4
 )
 CONFIGS: dict[str, TDVAEConfig | ConvTDVAEConfig] = {
-    "app_d": TDVAEConfig(likelihood="first_components", dt="number", smoothing_sees_b2=False),
+    "app_d": TDVAEConfig(likelihood="coordinates", dt="number", smoothing_sees_b2=False),
     "one_layer": TDVAEConfig(layers=1, latent=3),
-    "five_layers": TDVAEConfig(layers=5, latent=2, hidden=12, drift="stay"),
+    "five_layers": TDVAEConfig(layers=5, latent=2, hidden=12, drift="residual"),
     "deep_belief": TDVAEConfig(belief_network="deep_lstm", belief=7, belief_layers=3),
     "turning": TURNING,
     "bits": TDVAEConfig(event_shape=(4, 3), likelihood="bernoulli", encoder=(9, 8), decoder=(10,), dt="none"),
-    "lengths": TDVAEConfig(layers=3, latent=2, hidden=8, lengths=4, drift="turn", dt="none"),
-    "sharp": TDVAEConfig(encoder=(6,), belief=5, shown=2, log_sigma=-2.0, latent=3),
-    "chrono": TDVAEConfig(belief_network="chrono_lstm", belief=6, latent=3, hidden=8, drift="turn"),
+    "lengths": TDVAEConfig(layers=3, latent=2, hidden=8, max_latent_dt=4, drift="rotation", dt="none"),
+    "sharp": TDVAEConfig(encoder=(6,), belief=5, input_skip=2, init_log_sigma=-2.0, latent=3),
+    "chrono": TDVAEConfig(lstm_init="chrono", belief=6, latent=3, hidden=8, drift="rotation"),
     "classes": TDVAEConfig(event_shape=(5,), likelihood="categorical", classes=4, maps="residual", hidden=10),
-    "acting": TDVAEConfig(event_shape=(2,), actions=3, rewards=True, smoothing="product", drift="stay"),
+    "acting": TDVAEConfig(event_shape=(2,), actions=3, rewards=True, posterior="product", drift="residual"),
     "observed": TDVAEConfig(event_shape=(3,), layers=2, latent=3, hidden=8, observed_state=True, noise="predicted"),
     "observed_acting": TDVAEConfig(
-        event_shape=(2,), actions=3, rewards=True, drift="stay", smoothing="product", observed_state=True
+        event_shape=(2,), actions=3, rewards=True, drift="residual", posterior="product", observed_state=True
     ),
     "observed_classes": TDVAEConfig(
         event_shape=(5,), likelihood="categorical", classes=4, encoder=(7,), dt="none", observed_state=True
     ),
-    "observed_bits": TDVAEConfig(event_shape=(2, 3), likelihood="bernoulli", observed_state=True, drift="turn"),
+    "observed_bits": TDVAEConfig(event_shape=(2, 3), likelihood="bernoulli", observed_state=True, drift="rotation"),
     "conv": FRAMES,
-    "conv_acting": replace(FRAMES, layers=1, actions=3, rewards=True, drift="stay", belief_layers=1, shown=2),
-    "conv_wide": replace(FRAMES, event_shape=(1, 16, 32), encoder=(3, 4, 5), drift="stay", checkpointing=True),
+    "conv_acting": replace(FRAMES, layers=1, actions=3, rewards=True, drift="residual", belief_layers=1, input_skip=2),
+    "conv_wide": replace(FRAMES, event_shape=(1, 16, 32), encoder=(3, 4, 5), drift="residual", checkpointing=True),
 }
 NEXT_STEP = {
     "next_step": NextStepConfig(decoder=(10,)),
@@ -84,17 +84,19 @@ NEXT_STEP = {
 }
 STATE_SPACE: dict[str, LatentConfig] = {
     "mean_field": MeanFieldConfig(latent=3, hidden=8),
-    "mean_field_acting": MeanFieldConfig(event_shape=(2,), latent=3, hidden=8, actions=3, rewards=True, drift="turn"),
+    "mean_field_acting": MeanFieldConfig(
+        event_shape=(2,), latent=3, hidden=8, actions=3, rewards=True, drift="rotation"
+    ),
     "filtering": FilteringConfig(latent=3, hidden=8, particles=4),
     "filtering_corrects": FilteringConfig(
-        event_shape=(2,), latent=3, hidden=8, actions=3, drift="turn", correction="product", particles=4
+        event_shape=(2,), latent=3, hidden=8, actions=3, drift="rotation", posterior="product", particles=4
     ),
     "mean_field_observed": MeanFieldConfig(event_shape=(2,), latent=3, hidden=8, actions=3, observed_state=True),
     "filtering_observed": FilteringConfig(
-        event_shape=(5,), likelihood="categorical", classes=4, correction="product", particles=4, observed_state=True
+        event_shape=(5,), likelihood="categorical", classes=4, posterior="product", particles=4, observed_state=True
     ),
     "filtering_classes": FilteringConfig(
-        event_shape=(5,), likelihood="categorical", classes=4, maps="residual", hidden=10, drift="stay"
+        event_shape=(5,), likelihood="categorical", classes=4, maps="residual", hidden=10, drift="residual"
     ),
 }
 N, T = 3, 24
@@ -186,7 +188,7 @@ def test_states_roll_out_and_decode(any_model: Model) -> None:
 
 def test_a_saved_model_loads_as_the_same(any_model: Model, tmp_path: Path) -> None:
     data = observations(any_model.config)
-    config = TrainConfig(steps=2, batch=2, pairs=3)
+    config = TrainConfig(steps=2, batch_size=2, pairs=3)
     tdvae.fit(Learner(any_model), data, jumps.Uniform(1, 3), config, tmp_path / "run", progress="none")
     loaded = tdvae.load(tmp_path / "run")
     assert loaded.config == any_model.config
@@ -196,7 +198,7 @@ def test_a_saved_model_loads_as_the_same(any_model: Model, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "64-true"])
 def test_other_precisions_train(any_model: Model, tmp_path: Path, precision: Literal["bf16-mixed", "64-true"]) -> None:
-    config = TrainConfig(steps=2, batch=2, pairs=3, precision=precision, accelerator="cpu")
+    config = TrainConfig(steps=2, batch_size=2, pairs=3, precision=precision, accelerator="cpu")
     law = jumps.Uniform(1, 3)
     result = tdvae.fit(
         Learner(any_model), observations(any_model.config), law, config, tmp_path / "run", progress="none"
@@ -229,7 +231,7 @@ def test_a_copy_of_a_model_is_independent_of_it() -> None:
 
 
 def test_a_linear_recurrence_is_the_plain_loop() -> None:
-    network = LinearRecurrenceBelief(inputs=2, modes=5, memory=(3.0, 40.0), fastest=1.0)
+    network = LinearRecurrenceBelief(inputs=2, modes=5, timescales=(3.0, 40.0), max_frequency=1.0)
     torch.nn.init.normal_(network.first)
     x = torch.randn(3, 37, 2)
     codes, last = network.scan(network.initial(3), x)
@@ -326,7 +328,7 @@ def test_jumps_up_to_the_octaves_are_told_apart() -> None:
 
 
 def test_turning_there_and_back_is_staying() -> None:
-    turn = Turn(latent=4, layers=3)
+    turn = Rotation(latent=4, layers=3)
     for p in turn.rates.parameters():
         torch.nn.init.zeros_(p)
     torch.nn.init.normal_(turn.rates.out.bias)  # rates that do not depend on z
@@ -484,7 +486,7 @@ def test_a_filtering_belief_carries_paths_that_its_encoder_drew() -> None:
 
 
 def test_a_copy_of_a_filtering_model_borrows_the_copys_transition() -> None:
-    config = FilteringConfig(latent=2, correction="product", drift="turn")
+    config = FilteringConfig(latent=2, posterior="product", drift="rotation")
     twin = copy.deepcopy(build(config))
     assert isinstance(twin.q, FilteringLadder)
     assert twin.q._prior is not None
@@ -511,11 +513,11 @@ def test_a_withheld_length_is_summed_over() -> None:
     assert float(context.log_weights.detach().exp().min()) > 0.01 / 4  # no length is ever ruled out
 
 
-@pytest.mark.parametrize("drift", ["none", "stay", "turn"])
+@pytest.mark.parametrize("drift", ["none", "residual", "rotation"])
 @pytest.mark.parametrize("lengths", [1, 4])
-def test_a_withheld_dt_reaches_no_part(drift: Literal["none", "stay", "turn"], lengths: int) -> None:
+def test_a_withheld_dt_reaches_no_part(drift: Literal["none", "residual", "rotation"], lengths: int) -> None:
     """δt not given to any network (App. D): jumps of 1 and of 4 look the same to p_T and q_S, drift and all."""
-    model = build(TDVAEConfig(latent=3, hidden=6, dt="none", drift=drift, lengths=lengths, smoothing="product"))
+    model = build(TDVAEConfig(latent=3, hidden=6, dt="none", drift=drift, max_latent_dt=lengths, posterior="product"))
     z1, z2 = (Latent((torch.randn(5, 3), torch.randn(5, 3))) for _ in range(2))
     b1, b2 = torch.randn(2, 5, 50)
     one, four = torch.ones(5, dtype=torch.long), torch.full((5,), 4)

@@ -296,7 +296,7 @@ def test_importance_sampling_tightens_the_bound_to_the_truth(sequences: Sequence
 
 
 def test_bound_is_below_its_importance_sampled_estimate_for_a_network() -> None:
-    model = build(TDVAEConfig(likelihood="first_components"))
+    model = build(TDVAEConfig(likelihood="coordinates"))
     batch = Sequences(torch.randn(6, 30, 1), torch.full((6,), 30))
     pairs = jumps.Uniform(1, 5).sample(batch.lengths, 8, torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -408,7 +408,7 @@ def test_subsequence_loss_sums_its_pairs() -> None:
 def test_leaving_out_the_score_keeps_value_and_expected_gradient() -> None:
     """Eq. 6 is the same number; its gradient is the same on average, and the path's varies less here."""
     torch.manual_seed(3)
-    config = TDVAEConfig(layers=2, latent=2, hidden=6, belief=4, decoder=(5,), dt="none", log_sigma=-1.0)
+    config = TDVAEConfig(layers=2, latent=2, hidden=6, belief=4, decoder=(5,), dt="none", init_log_sigma=-1.0)
     model, data = build(config), Sequences(torch.randn(400, 3, 1), torch.full((400,), 3))
     pairs = Pairs(torch.ones(400, 40, dtype=torch.long), torch.full((400, 40), 2))
     weight = next(model.p_B.parameters())

@@ -335,7 +335,7 @@ def test_selections_and_splits_name_what_is_wrong(path: Path) -> None:
 def test_a_model_trains_on_windows(path: Path, tmp_path: Path) -> None:
     train, validation, _ = split_windows(Recording(path), 6, seed=0, with_actions=True)
     model = tdvae.models.for_data(train.select(slice(None)), layers=1, latent=2, belief=4)
-    config = tdvae.TrainConfig(steps=2, batch=3, validate_every=1)
+    config = tdvae.TrainConfig(steps=2, batch_size=3, validate_every=1)
     learner = tdvae.Learner(model)
     result = tdvae.fit(learner, train, tdvae.jumps.Uniform(1, 3), config, tmp_path / "run", validation, progress="none")
     assert result.best_validation is not None

@@ -20,15 +20,15 @@ from tdvae.training.config import make_optimizers
 
 R, B, T = 3, 2, 12
 TD = TDVAEConfig(
-    likelihood="first_components",
-    belief_network="chrono_lstm",
+    likelihood="coordinates",
+    lstm_init="chrono",
     belief=5,
     hidden=8,
     latent=2,
-    drift="turn",
-    smoothing="product",
+    drift="rotation",
+    posterior="product",
 )
-NEXT = NextStepConfig(belief_network="chrono_lstm", belief=5, decoder=(6,))
+NEXT = NextStepConfig(lstm_init="chrono", belief=5, decoder=(6,))
 
 
 def stack_of(config: TDVAEConfig | NextStepConfig, runs: int = R) -> tuple[Stack, list[Learner]]:
@@ -56,8 +56,8 @@ def torch_lstm(inputs: int, size: int) -> tuple[nn.LSTM, torch.Tensor]:
 
 def test_a_stack_takes_no_optimiser_that_reads_matrices() -> None:
     stack, _ = stack_of(TDVAEConfig())
-    with pytest.raises(InputError, match="expected adam, got muon_all"):
-        make_optimizers(TrainConfig(optimizer="muon_all"), stack)
+    with pytest.raises(InputError, match="expected adam, got muon"):
+        make_optimizers(TrainConfig(optimizer="muon"), stack)
 
 
 def test_the_scan_is_an_lstm() -> None:
@@ -158,7 +158,7 @@ def test_a_stack_trains_as_its_runs_would(config: TDVAEConfig | NextStepConfig, 
     stack, _ = stack_of(config)
     before = {name: weight.detach().clone() for name, weight in stack.weights.items()}
     sequences, _ = batch(24)
-    train = TrainConfig(steps=3, batch=R * B, pairs=3, learning_rate=0.01)
+    train = TrainConfig(steps=3, batch_size=R * B, pairs=3, learning_rate=0.01)
     tdvae.fit(stack, sequences, jumps.Uniform(1, 3), train, tmp_path / "run", progress="none")
     for name, weight in stack.weights.items():
         moved = (weight - before[name]).flatten(1).abs().amax(1)
@@ -171,7 +171,7 @@ def test_a_stack_trains_as_its_runs_would(config: TDVAEConfig | NextStepConfig, 
 
 def test_a_stack_resumes_bit_by_bit(tmp_path: Path) -> None:
     sequences, _ = batch(24)
-    train = TrainConfig(steps=4, batch=R * B, pairs=3, learning_rate=0.01, checkpoint_every=2)
+    train = TrainConfig(steps=4, batch_size=R * B, pairs=3, learning_rate=0.01, checkpoint_every=2)
     whole, _ = stack_of(TD)
     tdvae.fit(whole, sequences, jumps.Uniform(1, 3), train, tmp_path / "whole", progress="none")
     calls = 0
@@ -212,7 +212,7 @@ def test_bad_input(make: Callable[[], object], message: str) -> None:
 
 
 def test_a_chrono_lstm_starts_with_the_memory_it_is_told() -> None:
-    model: Model = build(replace(NEXT, belief=400, memory=(20.0, 80.0)))
+    model: Model = build(replace(NEXT, belief=400, timescales=(20.0, 80.0)))
     bias = model.get_parameter("belief.network.weight")[-1].detach()
     opening, forgetting = bias[:400], bias[400:800]
     assert torch.equal(opening, -forgetting)

@@ -28,7 +28,14 @@ from tdvae.types import LossTerms, Pairs
 
 TINY = TDVAEConfig(belief=6, layers=2, latent=2, maps="residual", hidden=8, blocks=1, decoder=(8,))
 QUICK = TrainConfig(
-    steps=8, batch=4, pairs=3, optimizer="muon", checkpoint_every=2, validate_every=2, log_every=1, learning_rate=1e-2
+    steps=8,
+    batch_size=4,
+    pairs=3,
+    optimizer="muon",
+    checkpoint_every=2,
+    validate_every=2,
+    log_every=1,
+    learning_rate=1e-2,
 )
 
 
@@ -316,7 +323,7 @@ safetensors.torch.save_file(tensors, Path(sys.argv[2]) / f"rank-{rank}.safetenso
 
 
 def one_step(devices: int) -> TrainConfig:
-    return TrainConfig(steps=1, batch=4, pairs=3, clip=1e9, accelerator="cpu", devices=devices)
+    return TrainConfig(steps=1, batch_size=4, pairs=3, clip=1e9, accelerator="cpu", devices=devices)
 
 
 def test_two_processes_give_the_gradients_of_one_with_the_joined_batch(
@@ -349,7 +356,7 @@ def test_two_processes_give_the_gradients_of_one_with_the_joined_batch(
 
 def test_a_batch_that_processes_cannot_share_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be shared evenly"):
-        TrainConfig(batch=5, devices=2)
+        TrainConfig(batch_size=5, devices=2)
     with pytest.raises(InputError, match="2 processes, but 1 were started"):
         tdvae.fit(learner(), data(), LAW, one_step(devices=2), tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -366,7 +373,7 @@ def test_each_epoch_visits_every_sequence_once(tmp_path: Path) -> None:
     subject = learner()
     subject.objective = watched
     marked = Sequences(torch.arange(10.0)[:, None, None].expand(10, 20, 1).contiguous(), torch.full((10,), 20))
-    tdvae.fit(subject, marked, LAW, TrainConfig(steps=5, batch=4, pairs=2), tmp_path / "run", progress="none")
+    tdvae.fit(subject, marked, LAW, TrainConfig(steps=5, batch_size=4, pairs=2), tmp_path / "run", progress="none")
     assert sorted(seen[:10]) == list(range(10))
     assert sorted(seen[10:]) == list(range(10))
     assert seen[:10] != seen[10:]
@@ -397,7 +404,7 @@ def test_muon_takes_the_square_matrices_and_orthogonalises_them() -> None:
 
 def test_muon_for_all_takes_matrices_of_a_fitting_size() -> None:
     module = Learner(build(TDVAEConfig(event_shape=(700,), encoder=(30, 20), belief=12, hidden=10)))
-    optimizers = make_optimizers(TrainConfig(optimizer="muon_all"), module)
+    optimizers = make_optimizers(TrainConfig(optimizer="muon", muon_matrices="all"), module)
     shapes = {tuple(p.shape) for group in optimizers[1].param_groups for p in group["params"]}
     assert (20, 30) in shapes
     assert (48, 12) in shapes
@@ -414,7 +421,7 @@ def test_muon_for_kernels_takes_convolutions_as_matrices() -> None:
     module = Learner(
         build(ConvTDVAEConfig((3, 16, 16), encoder=(9, 9), belief=8, belief_layers=1, layers=1, channels=40))
     )
-    optimizers = make_optimizers(TrainConfig(optimizer="muon_kernels", muon_learning_rate=0.1), module)
+    optimizers = make_optimizers(TrainConfig(optimizer="muon", muon_learning_rate=0.1), module)
     kernels = [p for group in optimizers[1].param_groups for p in group["params"]]
     shapes = {tuple(p.shape) for p in kernels}
     assert all(len(shape) == 4 for shape in shapes)
@@ -431,7 +438,7 @@ def test_muon_for_kernels_takes_convolutions_as_matrices() -> None:
 
 def test_adam_learns_what_it_should() -> None:
     """A sanity check of the whole chain: on a constant signal the reconstruction must improve a lot."""
-    config = TDVAEConfig(belief=8, latent=2, hidden=16, decoder=(16,), drift="stay", smoothing="product")
+    config = TDVAEConfig(belief=8, latent=2, hidden=16, decoder=(16,), drift="residual", posterior="product")
     torch.manual_seed(0)
     subject = Learner(build(config))
     batch = Sequences(torch.randn(16, 1, 1).expand(16, 10, 1).contiguous(), torch.full((16,), 10))

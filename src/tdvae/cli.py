@@ -80,7 +80,7 @@ class Fit:
     """Size of each layer."""
     belief: int = 50
     """Size of the recurrent network that carries the belief."""
-    batch: int = 32
+    batch_size: int = 32
     """Sequences per step."""
     seed: int = 0
     """Seed of the split, the weights and the training."""
@@ -107,7 +107,7 @@ class Fit:
         every = max(1, self.steps // 20)
         config = TrainConfig(
             steps=self.steps,
-            batch=self.batch,
+            batch_size=self.batch_size,
             optimizer="muon",
             learning_rate=2e-3,
             clip=1.0,

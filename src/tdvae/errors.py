@@ -40,7 +40,7 @@ class DivergenceError(TDVAEError):
     >>> import torch, tdvae
     >>> data = tdvae.data.from_arrays(torch.full((8, 6), 1e30))
     >>> learner = tdvae.Learner(tdvae.models.build(tdvae.TDVAEConfig()))
-    >>> config = tdvae.TrainConfig(steps=1, batch=8)
+    >>> config = tdvae.TrainConfig(steps=1, batch_size=8)
     >>> tdvae.fit(learner, data, tdvae.jumps.Uniform(1, 2), config, "runs/diverges", progress="none")
     Traceback (most recent call last):
     tdvae.errors.DivergenceError: ...

@@ -8,7 +8,8 @@ is clipped at the end of the sequence.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -17,15 +18,15 @@ from tdvae.errors import InputError
 from tdvae.types import Pairs
 
 
-def _refuse_outermost(*laws: Jumps) -> None:
+def refuse_outermost(*laws: Jumps) -> None:
     """A law that says where jumps begin is the outermost: `Subsequences(n, Widening(…))`, not the other way round."""
     for law in laws:
-        if isinstance(law, Subsequences | Bridging | Around):
+        if law.outermost:
             name = type(law).__name__
             raise InputError(f"jumps: put {name} outside of other laws, as in {name}(..., Widening(...))")
 
 
-def _uniform_integers(high: Tensor, generator: Generator) -> Tensor:
+def uniform_integers(high: Tensor, generator: Generator) -> Tensor:
     """Uniform integers in [0, high], elementwise. Double precision: the largest real length leaves no visible bias."""
     uniform = torch.rand(high.shape, generator=generator, dtype=torch.float64)
     return (uniform * (high + 1)).long().minimum(high)
@@ -33,6 +34,8 @@ def _uniform_integers(high: Tensor, generator: Generator) -> Tensor:
 
 class Jumps(ABC):
     """A law of δt, and by it of pairs. ``progress`` in [0, 1] is the share of training that is done."""
+
+    outermost: ClassVar[bool] = False  # whether the law says where jumps begin, so that no other law can contain it
 
     @property
     @abstractmethod
@@ -51,8 +54,15 @@ class Jumps(ABC):
         """K pairs for each sequence, (N, K)."""
         self.check_room(lengths)
         dt = self.draw((len(lengths), k), generator, progress)
-        t1 = _uniform_integers(lengths.cpu()[:, None] - dt, generator)
+        t1 = uniform_integers(lengths.cpu()[:, None] - dt, generator)
         return Pairs(t1, t1 + dt)
+
+    def describe(self) -> str:
+        """The law as text. Fields with their default are left out, so a new field does not change earlier texts."""
+        if not is_dataclass(self):
+            return repr(self)
+        told = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return f"{type(self).__name__}({', '.join(f'{name}={_described(value)}' for name, value in told.items())})"
 
     def check_room(self, lengths: Tensor) -> None:
         """Refuse sequences that cannot hold the longest jump: drawing shorter ones would change the law."""
@@ -62,6 +72,12 @@ class Jumps(ABC):
                 f"sequences: the shortest has {shortest} steps, but the longest jump spans {self.longest}; "
                 "use shorter jumps or leave short sequences out"
             )
+
+
+def _described(value: object) -> str:
+    if isinstance(value, Jumps):
+        return value.describe()
+    return f"({', '.join(map(_described, value))})" if isinstance(value, tuple) else repr(value)
 
 
 @dataclass(frozen=True)
@@ -99,7 +115,7 @@ class Mixture(Jumps):
     weights: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        _refuse_outermost(*self.parts)
+        refuse_outermost(*self.parts)
         if len(self.parts) != len(self.weights) or not self.parts:
             raise InputError(f"weights: expected one for each of the {len(self.parts)} parts, got {len(self.weights)}")
         if min(self.weights) < 0 or abs(sum(self.weights) - 1) > 1e-9:
@@ -134,7 +150,7 @@ class Widening(Jumps):
     until: float = 0.5
 
     def __post_init__(self) -> None:
-        _refuse_outermost(self.final)
+        refuse_outermost(self.final)
         if self.start < 1 or not 0 < self.until <= 1:
             raise InputError(
                 f"curriculum: expected start >= 1 and 0 < until <= 1, got start={self.start}, until={self.until}"
@@ -167,7 +183,7 @@ class InTurn(Jumps):
     switch: float
 
     def __post_init__(self) -> None:
-        _refuse_outermost(self.first, self.then)
+        refuse_outermost(self.first, self.then)
         if not 0 < self.switch < 1:
             raise InputError(f"switch: expected between 0 and 1, got {self.switch}")
 
@@ -191,11 +207,12 @@ class Subsequences(Jumps):
     The pairs are (N, K, n - 1), consecutive points of each subsequence, for `subsequence_loss`.
     """
 
+    outermost = True
     points: int
     steps: Jumps
 
     def __post_init__(self) -> None:
-        _refuse_outermost(self.steps)
+        refuse_outermost(self.steps)
         if self.points < 2:
             raise InputError(f"points: a subsequence needs at least 2, got {self.points}")
 
@@ -212,87 +229,5 @@ class Subsequences(Jumps):
     def sample(self, lengths: Tensor, k: int, generator: Generator, progress: float = 1.0) -> Pairs:
         self.check_room(lengths)
         ends = self.draw((len(lengths), k), generator, progress).cumsum(-1)
-        start = _uniform_integers(lengths.cpu()[:, None] - ends[..., -1], generator)[..., None]
+        start = uniform_integers(lengths.cpu()[:, None] - ends[..., -1], generator)[..., None]
         return Pairs(torch.cat([start, start + ends[..., :-1]], dim=-1), start + ends)
-
-
-@dataclass(frozen=True)
-class Around(Jumps):
-    """A ``share`` of the jumps begins within ``reach`` steps of the time ``ending`` steps before the last: around an
-    event that is there in every sequence. Others begin anywhere; all have the law ``steps``."""
-
-    share: float
-    ending: int
-    reach: int
-    steps: Jumps
-
-    def __post_init__(self) -> None:
-        _refuse_outermost(self.steps)
-        if not 0 <= self.share <= 1:
-            raise InputError(f"share: expected between 0 and 1, got {self.share}")
-        if self.reach < 0 or self.ending < self.reach + self.steps.longest:
-            raise InputError(
-                f"ending: expected room for {self.reach} steps and a jump of {self.steps.longest}, got {self.ending}"
-            )
-
-    @property
-    def longest(self) -> int:
-        return max(self.steps.longest, self.ending + self.reach)
-
-    def draw(self, shape: tuple[int, ...], generator: Generator, progress: float = 1.0) -> Tensor:
-        return self.steps.draw(shape, generator, progress)
-
-    def limited(self, limit: int) -> Around:
-        return replace(self, steps=self.steps.limited(limit))
-
-    def sample(self, lengths: Tensor, k: int, generator: Generator, progress: float = 1.0) -> Pairs:
-        self.check_room(lengths)
-        pairs = self.steps.sample(lengths, k, generator, progress)
-        off = torch.randint(-self.reach, self.reach + 1, pairs.t1.shape, generator=generator)
-        t1 = lengths.cpu()[:, None] - self.ending + off
-        t1 = torch.where(torch.rand(t1.shape, generator=generator) < self.share, t1, pairs.t1)
-        return Pairs(t1, t1 + pairs.dt)
-
-
-@dataclass(frozen=True)
-class Bridging(Jumps):
-    """A ``share`` of the pairs leads from anywhere in the middle of a sequence into its end; others follow ``steps``.
-
-    The middle begins after ``opening`` steps and ends ``ending`` steps before the last. What the opening says about the
-    ending is then asked of every belief between them, however far apart they are.
-    """
-
-    share: float
-    opening: int
-    ending: int
-    steps: Jumps
-    since: float = 0.0  # share of the training before the first bridges: a state has to be there before it is asked for
-
-    def __post_init__(self) -> None:
-        _refuse_outermost(self.steps.steps if isinstance(self.steps, Around) else self.steps)
-        for name in ("share", "since"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name}: expected between 0 and 1, got {getattr(self, name)}")
-        if self.opening < 0 or self.ending < 1:
-            raise InputError(
-                f"bridges: expected opening >= 0 and ending >= 1, got opening={self.opening}, ending={self.ending}"
-            )
-
-    @property
-    def longest(self) -> int:
-        return max(self.steps.longest, self.opening + self.ending)
-
-    def draw(self, shape: tuple[int, ...], generator: Generator, progress: float = 1.0) -> Tensor:
-        return self.steps.draw(shape, generator, progress)
-
-    def limited(self, limit: int) -> Bridging:
-        return replace(self, steps=self.steps.limited(limit))
-
-    def sample(self, lengths: Tensor, k: int, generator: Generator, progress: float = 1.0) -> Pairs:
-        self.check_room(lengths)
-        pairs = self.steps.sample(lengths, k, generator, progress)
-        before = lengths.cpu()[:, None].expand(-1, k) - self.ending  # the middle's last time
-        t1 = self.opening + _uniform_integers(before - self.opening, generator)
-        t2 = before + 1 + _uniform_integers(torch.full_like(before, self.ending - 1), generator)
-        bridge = torch.rand(t1.shape, generator=generator) < (self.share if progress >= self.since else 0.0)
-        return Pairs(torch.where(bridge, t1, pairs.t1), torch.where(bridge, t2, pairs.t2))

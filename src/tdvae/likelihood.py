@@ -31,7 +31,7 @@ class Forecast:
 
     >>> import torch, tdvae
     >>> model = tdvae.models.build(tdvae.TDVAEConfig())
-    >>> density = tdvae.forecast(model, model.initial(batch=3), dt=5)
+    >>> density = tdvae.forecast(model, model.initial(batch_size=3), dt=5)
     >>> density.log_prob(torch.zeros(3, 1)).shape
     torch.Size([3])
     >>> bool((density.quantile(0.05) < density.quantile(0.95)).all())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from tdvae.distributions import Distribution
 from tdvae.errors import InputError
 from tdvae.models.base import Beliefs, Model
+from tdvae.models.config import config_from_dict, describe_config
 from tdvae.models.nextstep import NextStep
 from tdvae.models.ssm import StateSpace, one_action
 from tdvae.models.tdvae import TDVAE
@@ -194,6 +195,10 @@ class Learner(nn.Module):
 
     def describe(self) -> dict[str, object]:
         return self.model.describe()
+
+    def completed(self, description: dict[str, Any]) -> dict[str, object]:
+        """A description of an earlier version, with today's defaults for the config fields it does not have."""
+        return describe_config(config_from_dict(description))
 
     def describe_objective(self) -> str:
         """Its name, and what it is told beside model, sequences and pairs."""

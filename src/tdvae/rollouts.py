@@ -18,7 +18,7 @@ def rollout(model: Model, state: State, dt: Iterable[int], a: Tensor | None = No
 
     >>> import tdvae
     >>> model = tdvae.models.build(tdvae.TDVAEConfig())
-    >>> z = model.sample_state(model.initial(batch=2), n=16)
+    >>> z = model.sample_state(model.initial(batch_size=2), n=16)
     >>> states = tdvae.rollout(model, z, dt=[20, 1, 1])  # one jump, then two steps
     >>> model.decode(states).mean.shape
     torch.Size([3, 16, 2, 1])

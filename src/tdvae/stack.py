@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -62,6 +63,9 @@ class Stack(Learner):
 
     def describe(self) -> dict[str, object]:
         return {"kind": "stack", "runs": self.runs, "of": self._one[0].describe()}
+
+    def completed(self, description: dict[str, Any]) -> dict[str, object]:
+        return {**description, "of": self._one[0].completed(description["of"])}
 
     def clip_gradients(self, norm: float) -> Tensor:
         """Each run's gradient on its own; returns the largest norm there was."""

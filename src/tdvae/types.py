@@ -109,7 +109,7 @@ class Belief:
 
     >>> import torch, tdvae
     >>> model = tdvae.models.build(tdvae.TDVAEConfig(belief=50))
-    >>> belief = model.initial(batch=2)  # b_0, before any observation
+    >>> belief = model.initial(batch_size=2)  # b_0, before any observation
     >>> belief = model.update(belief, torch.zeros(2, 1))  # b_1
     >>> belief.code.shape
     torch.Size([2, 50])
@@ -154,7 +154,7 @@ class State:
 
     >>> import tdvae
     >>> model = tdvae.models.build(tdvae.TDVAEConfig(event_shape=(3,), layers=2, latent=8))
-    >>> state = model.sample_state(model.initial(batch=2), n=16)
+    >>> state = model.sample_state(model.initial(batch_size=2), n=16)
     >>> state.z.flat.shape, state.x
     (torch.Size([16, 2, 16]), None)
     """

@@ -27,7 +27,7 @@ from tdvae.training.config import TrainConfig, make_optimizers
 from tdvae.types import Sequences
 
 LAYERS = (1, 2, 4, 8, 16)
-TRAIN = TrainConfig(batch=16, pairs=4)
+TRAIN = TrainConfig(batch_size=16, pairs=4)
 FRAMES = 20  # of each sequence
 LABELS = {
     "seconds": "s per step",
@@ -47,8 +47,8 @@ class Cost:
 def cost_of(config: ConvTDVAEConfig, repeats: int) -> Cost:
     """Whole training steps (loss, gradient, clipping, optimiser) of one thread; to be called in a fresh process."""
     torch.set_num_threads(1)
-    x = torch.randint(256, (TRAIN.batch, FRAMES, *config.event_shape)) / 255
-    batch = Sequences(x, torch.full((TRAIN.batch,), FRAMES))
+    x = torch.randint(256, (TRAIN.batch_size, FRAMES, *config.event_shape)) / 255
+    batch = Sequences(x, torch.full((TRAIN.batch_size,), FRAMES))
     pairs = Uniform(1, 5).sample(batch.lengths, TRAIN.pairs, torch.Generator().manual_seed(0))
     before = peak_megabytes()
     learner = Learner(build(config))
@@ -115,7 +115,7 @@ def main(out: Path) -> None:
     content = results("conv_costs", "cpu", [0], time.monotonic() - begin, [{}], {})
     content |= {"command": f"python -m tdvae.bench.conv_costs {out}", "measures": measures}
     content["note"] = (
-        f"one thread; {TRAIN.batch} sequences of {FRAMES} frames, {TRAIN.pairs} pairs each; "
+        f"one thread; {TRAIN.batch_size} sequences of {FRAMES} frames, {TRAIN.pairs} pairs each; "
         "processor seconds, the best of 3"
     )
     show(content["note"], tables(content))

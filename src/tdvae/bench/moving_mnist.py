@@ -24,7 +24,7 @@ from tdvae.training.config import TrainConfig, make_optimizers, rate_factor
 from tdvae.types import Pairs, Sequences
 
 PLAIN_MODEL = PRESETS["paper"].model
-PLAIN_TRAIN = TrainConfig(batch=512, pairs=1, learning_rate=5e-4, accelerator="cpu")
+PLAIN_TRAIN = TrainConfig(batch_size=512, pairs=1, learning_rate=5e-4, accelerator="cpu")
 LAW = Uniform(1, LONGEST)
 PAIRS = 32  # per sequence, for the rate of pairs
 HELD_OUT = 1_000  # sequences of test digits, 4 pairs each
@@ -100,7 +100,7 @@ class Growth:
 
 def growth() -> Iterator[Growth]:
     """T, K, layers and batch, around the plain model with 8 pairs."""
-    train = replace(PLAIN_TRAIN, batch=64)
+    train = replace(PLAIN_TRAIN, batch_size=64)
 
     def at(length: int = 20, k: int = 8, layers: int = 2, batch: int = 64) -> Callable[[], object]:
         sequences = frames(length, batch)
@@ -130,8 +130,8 @@ CONTENDERS: dict[str, tuple[TDVAEConfig, TrainConfig, bool]] = {
     # What is changed is added up: each contender has all that the ones before it have.
     # Only the batch is not kept: our model's steps cost more, so they are smaller.
     "plain": (PLAIN_MODEL, PLAIN_TRAIN, True),
-    "+ 8 pairs, batch 64": (PLAIN_MODEL, replace(PLAIN_TRAIN, batch=64, pairs=8), False),
-    "+ our model": (PRESETS["cpu"].model, replace(PLAIN_TRAIN, batch=32, pairs=8), False),
+    "+ 8 pairs, batch 64": (PLAIN_MODEL, replace(PLAIN_TRAIN, batch_size=64, pairs=8), False),
+    "+ our model": (PRESETS["cpu"].model, replace(PLAIN_TRAIN, batch_size=32, pairs=8), False),
     "+ Muon, higher rates": (
         PRESETS["cpu"].model,
         replace(PRESETS["cpu"].train, schedule="constant"),
@@ -177,7 +177,7 @@ def _lap(
     while True:
         begin = time.process_time()
         generator = Generator().manual_seed(number)
-        rows = torch.randint(len(data), (step.train.batch,), generator=generator)
+        rows = torch.randint(len(data), (step.train.batch_size,), generator=generator)
         batch = data.select(rows)
         step(batch, LAW.sample(batch.lengths, step.train.pairs, generator), rate_factor(step.train, number))
         clock, number = clock + time.process_time() - begin, number + 1

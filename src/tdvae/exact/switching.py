@@ -23,7 +23,7 @@ class SwitchingOracle:
         self.first = OscillatorOracle(settings, frequencies, rings)
         bank = self.first.bank
         grid = self.first.frequencies
-        # The hypotheses of the first bank, each with every f_2, which varies fastest.
+        # The hypotheses of the first bank, each with every f_2, which varies max_frequency.
         self.then = replace(
             bank,
             A=rotations(grid).repeat(len(bank.A), 1, 1),

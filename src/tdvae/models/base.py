@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tdvae.distributions import Categorical, Distribution, PointMass
 from tdvae.errors import InputError
-from tdvae.models.config import LatentConfig, ModelConfig
+from tdvae.models.config import LatentConfig, ModelConfig, describe_config
 from tdvae.models.decoders import Decoder
 from tdvae.nn.dense import ObservationEncoder
 from tdvae.nn.ladder import Conditional, LadderDistribution
@@ -41,11 +41,11 @@ class Model(nn.Module, ABC):
 
     def describe(self) -> dict[str, object]:
         """The config as JSON can hold it; `tdvae.models.config.config_from_dict` reads it back."""
-        return {"kind": self.config.kind, **asdict(self.config)}
+        return describe_config(self.config)
 
     @abstractmethod
-    def initial(self, batch: int) -> Belief:
-        """The belief before any observation, for ``batch`` sequences."""
+    def initial(self, batch_size: int) -> Belief:
+        """The belief before any observation, for ``batch_size`` sequences."""
 
     @abstractmethod
     def update(self, belief: Belief, x: Tensor, a: Tensor | None = None, r: Tensor | None = None) -> Belief:
@@ -131,8 +131,8 @@ class RecurrentModel(Model):
             assert isinstance(encoder, ObservationEncoder)
             self.x_0 = nn.Parameter(torch.zeros(encoder.features_size))
 
-    def initial(self, batch: int) -> Belief:
-        return replace(self.belief.initial(batch), x=None if self.x_0 is None else self.x_0.expand(batch, -1))
+    def initial(self, batch_size: int) -> Belief:
+        return replace(self.belief.initial(batch_size), x=None if self.x_0 is None else self.x_0.expand(batch_size, -1))
 
     def update(self, belief: Belief, x: Tensor, a: Tensor | None = None, r: Tensor | None = None) -> Belief:
         self._check_event(x, lead=1)

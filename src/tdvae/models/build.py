@@ -34,7 +34,7 @@ from tdvae.models.ssm import Filtering, FilteringLadder, MeanField, MeanFieldLad
 from tdvae.models.tdvae import TDVAE, BeliefLadder, SmoothingLadder, TransitionLadder
 from tdvae.nn.conv import ConvSizes, FrameEncoder, runner
 from tdvae.nn.dense import JumpEmbedding, MapFactory, ObservationEncoder, map_factory
-from tdvae.nn.drift import Drift, Stay, Turn
+from tdvae.nn.drift import Drift, Residual, Rotation
 from tdvae.nn.recurrent import (
     ActionSummary,
     BeliefNetwork,
@@ -80,19 +80,23 @@ def _tdvae(config: TDVAEConfig) -> TDVAE:
     encoder, belief, read, code = _looking_back(config)
     make_map, sizes, drift = _state(config)
     dt = JumpEmbedding(config.dt, config.octaves)
-    p_B = BeliefLadder(code, sizes, make_map, config.log_sigma)
-    prior = p_B if config.smoothing == "product" else None
-    back = Stay() if drift and config.dt == "none" else drift  # how far back is not known, so a drift must not tell it
+    p_B = BeliefLadder(code, sizes, make_map, config.init_log_sigma)
+    prior = p_B if config.posterior == "product" else None
+    back = (
+        Residual() if drift and config.dt == "none" else drift
+    )  # how far back is not known, so a drift must not tell it
     # With x_t1 in the state, what z_t1 must have been depends on what the actions did to x_t1.
     back_summary = ActionSummary(config.actions, config.hidden) if config.actions and config.observed_state else None
     q_S = SmoothingLadder(
-        code, sizes, make_map, dt, config.smoothing_sees_b2, back, prior, config.log_sigma, back_summary
+        code, sizes, make_map, dt, config.smoothing_sees_b2, back, prior, config.init_log_sigma, back_summary
     )
     # Another embedding: a stack's modules must not be shared.
-    also_dt = JumpEmbedding(config.dt if config.lengths == 1 else "waves", config.octaves)
+    also_dt = JumpEmbedding(config.dt if config.max_latent_dt == 1 else "waves", config.octaves)
     summary = ActionSummary(config.actions, config.hidden) if config.actions else None
     observed = _observed(config, encoder)
-    p_T = TransitionLadder(sizes, make_map, also_dt, drift, summary, config.log_sigma, config.lengths, observed)
+    p_T = TransitionLadder(
+        sizes, make_map, also_dt, drift, summary, config.init_log_sigma, config.max_latent_dt, observed
+    )
     return TDVAE(config, encoder, belief, read, p_B, q_S, p_T, _state_decoder(config, p_T, observed))
 
 
@@ -101,16 +105,16 @@ def _conv_tdvae(config: ConvTDVAEConfig) -> TDVAE:
     encoder = FrameEncoder(config.event_shape, config.encoder, run)
     inputs = encoder.size + config.actions + config.rewards
     belief: BeliefNetwork = (
-        LSTMBelief(inputs, config.belief, config.shown)
+        LSTMBelief(inputs, config.belief, config.input_skip)
         if config.belief_layers == 1
         else DeepLSTMBelief(inputs, config.belief, config.belief_layers)
     )
     sizes = ConvSizes(config.grid, config.layers, config.channels, config.latent)
-    stays = config.drift == "stay"
-    p_B = ConvBelief(belief.size, sizes, config.log_sigma, run)
-    q_S = ConvSmoothing(belief.size, sizes, JumpEmbedding("waves"), stays, config.log_sigma, run)
+    residual = config.drift == "residual"
+    p_B = ConvBelief(belief.size, sizes, config.init_log_sigma, run)
+    q_S = ConvSmoothing(belief.size, sizes, JumpEmbedding("waves"), residual, config.init_log_sigma, run)
     summary = ActionSummary(config.actions, config.channels) if config.actions else None
-    p_T = ConvTransition(sizes, JumpEmbedding("waves"), summary, stays, config.log_sigma, run)
+    p_T = ConvTransition(sizes, JumpEmbedding("waves"), summary, residual, config.init_log_sigma, run)
     p_D = CanvasDecoder(config.event_shape, sizes, config.canvas, len(config.encoder), run)
     return TDVAE(config, encoder, belief, nn.Identity(), p_B, q_S, p_T, p_D)
 
@@ -120,8 +124,8 @@ def _filtering(config: FilteringConfig) -> Filtering:
     make_map, sizes, drift = _state(config)
     observed = _observed(config, encoder)
     p_T = _single_steps(config, make_map, sizes, drift, observed)
-    prior = p_T if config.correction == "product" else None
-    q = FilteringLadder(code, sizes, make_map, drift, prior, config.log_sigma)
+    prior = p_T if config.posterior == "product" else None
+    q = FilteringLadder(code, sizes, make_map, drift, prior, config.init_log_sigma)
     return Filtering(config, encoder, belief, read, q, p_T, _state_decoder(config, p_T, observed))
 
 
@@ -130,7 +134,7 @@ def _mean_field(config: MeanFieldConfig) -> MeanField:
     make_map, sizes, drift = _state(config)
     observed = _observed(config, encoder)
     p_T = _single_steps(config, make_map, sizes, drift, observed)
-    q = MeanFieldLadder(code, sizes, make_map, config.log_sigma)
+    q = MeanFieldLadder(code, sizes, make_map, config.init_log_sigma)
     return MeanField(config, encoder, belief, read, q, p_T, _state_decoder(config, p_T, observed))
 
 
@@ -139,7 +143,7 @@ def _state(config: LatentConfig) -> tuple[MapFactory, list[int], Drift | None]:
     make_map = map_factory(config.maps, config.hidden, config.blocks)
     drift: Drift | None = None
     if config.drift != "none":
-        drift = Stay() if config.drift == "stay" else Turn(config.latent, config.layers)
+        drift = Residual() if config.drift == "residual" else Rotation(config.latent, config.layers)
     return make_map, [config.latent] * config.layers, drift
 
 
@@ -147,7 +151,9 @@ def _single_steps(
     config: LatentConfig, make_map: MapFactory, sizes: list[int], drift: Drift | None, observed: int
 ) -> TransitionLadder:
     action = SingleAction(config.actions) if config.actions else None
-    return TransitionLadder(sizes, make_map, JumpEmbedding("none"), drift, action, config.log_sigma, observed=observed)
+    return TransitionLadder(
+        sizes, make_map, JumpEmbedding("none"), drift, action, config.init_log_sigma, observed=observed
+    )
 
 
 def _observed(config: LatentConfig, encoder: ObservationEncoder) -> int:
@@ -172,16 +178,16 @@ def _looking_back(config: RecurrentConfig) -> tuple[ObservationEncoder, BeliefNe
 
 def _belief_network(config: RecurrentConfig, inputs: int) -> BeliefNetwork:
     if config.belief_network == "lstm":
-        return LSTMBelief(inputs, config.belief, config.shown)
-    if config.belief_network == "chrono_lstm":
-        return ChronoLSTMBelief(inputs, config.belief, config.memory)
+        if config.lstm_init == "chrono":
+            return ChronoLSTMBelief(inputs, config.belief, config.timescales)
+        return LSTMBelief(inputs, config.belief, config.input_skip)
     if config.belief_network == "deep_lstm":
         return DeepLSTMBelief(inputs, config.belief, config.belief_layers)
-    return LinearRecurrenceBelief(inputs, config.belief, config.memory, config.fastest)
+    return LinearRecurrenceBelief(inputs, config.belief, config.timescales, config.max_frequency)
 
 
 def _decoder(config: RecurrentConfig, inputs: int, linear: int = 0) -> Decoder:
-    if config.likelihood == "first_components":
+    if config.likelihood == "coordinates":
         return CoordinatesDecoder(config.event_shape[0], None if isinstance(config.noise, str) else config.noise)
     if config.likelihood == "gaussian":
         return GaussianDecoder(inputs, config.event_shape, config.decoder, config.noise == "predicted", linear)
@@ -202,8 +208,8 @@ def for_data(data: Sequences, **choices: Any) -> TDVAE:
     event_shape = tuple(data.x.shape[2:])
     settings: dict[str, Any] = {"event_shape": event_shape, "rewards": data.rewards is not None}
     settings["actions"] = 0 if data.actions is None else data.actions.shape[-1]
-    settings |= {"maps": "residual", "hidden": 64, "readout": 64, "readout_hidden": 64, "smoothing": "product"}
-    settings["drift"] = "turn" if choices.get("layers", 2) > 1 else "stay"
+    settings |= {"maps": "residual", "hidden": 64, "readout": 64, "readout_hidden": 64, "posterior": "product"}
+    settings["drift"] = "rotation" if choices.get("layers", 2) > 1 else "residual"
     if data.x.dtype == torch.bool:
         settings["likelihood"] = "bernoulli"
     elif not data.x.is_floating_point():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from tdvae.errors import InputError
@@ -33,18 +34,19 @@ class ModelConfig:
 class RecurrentConfig(ModelConfig):
     """A belief network that reads observations as vectors, and a decoder of dense layers. Sizes are App. D's."""
 
-    likelihood: Literal["first_components", "gaussian", "bernoulli", "categorical"] = "gaussian"
+    likelihood: Literal["coordinates", "gaussian", "bernoulli", "categorical"] = "gaussian"
     classes: int | None = None  # for categorical observations
     encoder: tuple[int, ...] = ()  # hidden ReLU layers in front of the belief network
     decoder: tuple[int, ...] = (200, 200)  # hidden ReLU layers of the decoder
     # σ of the observation: one learned number per dimension, predicted from the state, or a fixed number
     noise: float | Literal["learned", "predicted"] = "learned"
-    belief_network: Literal["lstm", "chrono_lstm", "deep_lstm", "linear_recurrence"] = "lstm"
+    belief_network: Literal["lstm", "deep_lstm", "linear_recurrence"] = "lstm"
+    lstm_init: Literal["forget_bias", "chrono"] = "forget_bias"  # lstm: forget-gate bias + 1, or spread by timescales
     belief: int = 50  # size of one belief layer; modes of a linear recurrence
     belief_layers: int = 1  # deep_lstm: how many
-    shown: int = 0  # lstm: how many of the last encoded observations the code shows beside the network's state
-    memory: tuple[float, float] = (10.0, 150.0)  # linear_recurrence, chrono_lstm: initial time constants, in steps
-    fastest: float = math.pi  # linear_recurrence: highest initial frequency, rad/step
+    input_skip: int = 0  # lstm: how many of the last encoded observations the code shows beside the network's state
+    timescales: tuple[float, float] = (10.0, 150.0)  # linear_recurrence, chrono lstm: initial time constants, in steps
+    max_frequency: float = math.pi  # linear_recurrence: highest initial frequency, rad/step
     readout: int = 0  # size of a residual map that reads the belief code; 0 = the code itself
     readout_hidden: int = 128
     blocks: int = 2  # residual blocks per map
@@ -53,14 +55,19 @@ class RecurrentConfig(ModelConfig):
         super().__post_init__()
         for name in ("belief", "belief_layers", "readout_hidden"):
             _check_at_least(1, name, getattr(self, name))
-        for name in ("readout", "blocks", "shown"):
+        for name in ("readout", "blocks", "input_skip"):
             _check_at_least(0, name, getattr(self, name))
         for name in ("encoder", "decoder"):
             for size in getattr(self, name):
                 _check_at_least(1, name, size)
-        if self.shown and self.belief_network != "lstm":
-            raise InputError(f"shown: only an lstm has this option, got {self.belief_network}")
-        for name, value in (("memory", min(self.memory)), ("fastest", self.fastest)):
+        if self.input_skip and (self.belief_network != "lstm" or self.lstm_init != "forget_bias"):
+            raise InputError(
+                "input_skip: only an lstm with lstm_init='forget_bias' has this option, got "
+                f"{self.belief_network} with {self.lstm_init}"
+            )
+        if self.lstm_init != "forget_bias" and self.belief_network != "lstm":
+            raise InputError(f"lstm_init: only an lstm has this option, got {self.belief_network}")
+        for name, value in (("timescales", min(self.timescales)), ("max_frequency", self.max_frequency)):
             if not (math.isfinite(value) and value > 0):
                 raise InputError(f"{name}: expected positive numbers, got {getattr(self, name)}")
         self._check_noise()
@@ -70,13 +77,13 @@ class RecurrentConfig(ModelConfig):
             raise InputError(f"classes: needed for categorical observations and only there, got {self.classes}")
 
     def _check_noise(self) -> None:
-        possible: dict[str, tuple[str, ...]] = {"first_components": ("learned",), "gaussian": ("learned", "predicted")}
+        possible: dict[str, tuple[str, ...]] = {"coordinates": ("learned",), "gaussian": ("learned", "predicted")}
         named = possible.get(self.likelihood, ("learned",))
         if isinstance(self.noise, str):
             if self.noise not in named:
                 raise InputError(f"noise: expected one of {named} with {self.likelihood}, got {self.noise!r}")
-        elif self.likelihood != "first_components":
-            raise InputError(f"noise: only first_components takes a number, got {self.noise} with {self.likelihood}")
+        elif self.likelihood != "coordinates":
+            raise InputError(f"noise: only coordinates takes a number, got {self.noise} with {self.likelihood}")
         elif not (math.isfinite(self.noise) and self.noise > 0):
             raise InputError(f"noise: expected a positive number, got {self.noise}")
 
@@ -89,22 +96,22 @@ class LatentConfig(RecurrentConfig):
     latent: int = 8  # size of each layer of z
     maps: Literal["gated", "residual"] = "gated"  # the D maps: App. D's, or residual SiLU blocks
     hidden: int = 50
-    drift: Literal["none", "stay", "turn"] = "none"  # what p_T's mean is measured from
-    log_sigma: float = 0.0  # where log σ of every layer starts: a sharp state says something from the first step
+    drift: Literal["none", "residual", "rotation"] = "none"  # what p_T's mean is measured from
+    init_log_sigma: float = 0.0  # where log σ of every layer starts: a sharp state says something from the first step
     observed_state: bool = False  # the state is (z_t, x_t): p_T and p_D also read x_t1 (beyond the paper)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("layers", "latent", "hidden"):
             _check_at_least(1, name, getattr(self, name))
-        if self.observed_state and self.likelihood == "first_components":
+        if self.observed_state and self.likelihood == "coordinates":
             raise InputError(
-                "observed_state: the decoder first_components reads z alone and cannot take x_t1; choose another "
+                "observed_state: the decoder coordinates reads z alone and cannot take x_t1; choose another "
                 "likelihood, or observed_state=False"
             )
-        if self.likelihood == "first_components" and (len(self.event_shape) != 1 or self.event_shape[0] > self.latent):
+        if self.likelihood == "coordinates" and (len(self.event_shape) != 1 or self.event_shape[0] > self.latent):
             raise InputError(
-                f"event_shape: first_components reads at most latent={self.latent} numbers, got {self.event_shape}"
+                f"event_shape: coordinates reads at most latent={self.latent} numbers, got {self.event_shape}"
             )
 
 
@@ -116,22 +123,22 @@ class TDVAEConfig(LatentConfig):
 
     dt: Literal["waves", "number", "none"] = "waves"  # how δt is given to q_S and p_T
     octaves: int = 8  # waves: jumps of up to 2^octaves steps are told apart
-    lengths: int = 1  # none: p_T takes a jump for one of 1 … lengths steps, and learns how often it is each
-    smoothing: Literal["free", "product"] = "free"  # q_S: a D map, or p_B(z_t1) times a message from t2
+    max_latent_dt: int = 1  # none: p_T takes a jump for one of 1 … max_latent_dt steps, and learns how often it is each
+    posterior: Literal["free", "product"] = "free"  # q_S: a D map, or p_B(z_t1) times a message from t2
     smoothing_sees_b2: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("octaves", "lengths"):
+        for name in ("octaves", "max_latent_dt"):
             _check_at_least(1, name, getattr(self, name))
-        if self.lengths > 1 and (self.dt != "none" or self.actions or self.likelihood == "first_components"):
+        if self.max_latent_dt > 1 and (self.dt != "none" or self.actions or self.likelihood == "coordinates"):
             raise InputError(
-                "lengths: expected 1 unless δt is withheld (dt='none'), there are no actions, whose number would tell "
-                f"it, and the decoder is a map; got {self.lengths} with dt={self.dt!r}, actions={self.actions}, "
+                "max_latent_dt: expected 1 unless δt is withheld (dt='none'), there are no actions (their number would "
+                f"tell δt) and the decoder is a map; got {self.max_latent_dt} with dt={self.dt!r}, actions={self.actions}, "
                 f"likelihood={self.likelihood!r}"
             )
-        if self.observed_state and self.lengths > 1:
-            raise InputError(f"lengths: expected 1 with observed_state, got {self.lengths}: p_D would need the length")
+        if self.observed_state and self.max_latent_dt > 1:
+            raise InputError(f"max_latent_dt: expected 1 with observed_state, got {self.max_latent_dt}: p_D reads δt")
         if self.observed_state and not self.smoothing_sees_b2:
             raise InputError("smoothing_sees_b2: with observed_state p_D reads z_t1, so q_S must see x_t2 through b_t2")
 
@@ -149,7 +156,7 @@ class FilteringConfig(LatentConfig):
 
     kind = "filtering"
 
-    correction: Literal["free", "product"] = "free"  # q: a D map, or p_T(z_t | z_{t-1}) times a message from b_t
+    posterior: Literal["free", "product"] = "free"  # q: a D map, or p_T(z_t | z_{t-1}) times a message from b_t
     particles: int = 32  # paths of z that a belief carries along: b_t alone does not say what z_t may be
 
     def __post_init__(self) -> None:
@@ -165,8 +172,8 @@ class NextStepConfig(RecurrentConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.likelihood == "first_components":
-            raise InputError("likelihood: first_components reads a state z, and a next-step predictor has none")
+        if self.likelihood == "coordinates":
+            raise InputError("likelihood: coordinates reads a state z, and a next-step predictor has none")
         if self.rewards:
             raise InputError(
                 "rewards: a next-step predictor feeds back what it predicts, and that is observations only"
@@ -185,25 +192,25 @@ class ConvTDVAEConfig(ModelConfig):
     encoder: tuple[int, ...] = (32, 64, 128, 256)  # channels of convolutions that halve the frame, down to 4 × 4
     belief: int = 512  # size of one belief layer
     belief_layers: int = 4
-    shown: int = 0  # one belief layer: how many of the last encoded frames the code shows beside the LSTM's state
+    input_skip: int = 0  # one belief layer: how many of the last encoded frames the code shows beside the LSTM's state
     layers: int = 16  # of z, and of each stack of convolutional LSTMs
     channels: int = 256  # of each convolutional LSTM's map
     latent: int = 16  # channels of each layer of z
     canvas: int = 64  # channels of the decoder's canvas
-    drift: Literal["none", "stay"] = "none"  # what the means of p_T and q_S are measured from
-    log_sigma: float = 0.0  # where log σ of every layer starts
+    drift: Literal["none", "residual"] = "none"  # what the means of p_T and q_S are measured from
+    init_log_sigma: float = 0.0  # where log σ of every layer starts
     checkpointing: bool = False  # compute layers again for the gradient instead of keeping them: less memory, more time
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("belief", "belief_layers", "layers", "channels", "latent", "canvas"):
             _check_at_least(1, name, getattr(self, name))
-        _check_at_least(0, "shown", self.shown)
+        _check_at_least(0, "input_skip", self.input_skip)
         _check_at_least(2, "encoder's convolutions", len(self.encoder))
         for width in self.encoder:
             _check_at_least(1, "encoder", width)
-        if self.shown and self.belief_layers > 1:
-            raise InputError(f"shown: only a belief of one layer has this option, got {self.belief_layers} layers")
+        if self.input_skip and self.belief_layers > 1:
+            raise InputError(f"input_skip: only a belief of one layer has this option, got {self.belief_layers} layers")
         shrinks = 2 ** len(self.encoder)
         if len(self.event_shape) != 3 or any(size % shrinks for size in self.event_shape[1:]):
             raise InputError(
@@ -226,6 +233,11 @@ CONFIGS: dict[str, type[ModelConfig]] = {
 def _check_at_least(least: int, name: str, value: int) -> None:
     if value < least:
         raise InputError(f"{name}: expected at least {least}, got {value}")
+
+
+def describe_config(config: ModelConfig) -> dict[str, object]:
+    """The config as JSON can hold it; `config_from_dict` reads it back."""
+    return json.loads(json.dumps({"kind": config.kind, **asdict(config)}))
 
 
 def config_from_dict(values: dict[str, Any]) -> ModelConfig:

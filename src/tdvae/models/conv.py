@@ -22,45 +22,47 @@ from tdvae.types import Latent, State
 class ConvBelief(ConvLadder):
     """p_B(z | b)."""
 
-    def __init__(self, code: int, sizes: ConvSizes, log_sigma: float, run: Run) -> None:
-        super().__init__(sizes, code, False, log_sigma, run)
+    def __init__(self, code: int, sizes: ConvSizes, init_log_sigma: float, run: Run) -> None:
+        super().__init__(sizes, code, False, init_log_sigma, run)
 
     def context(self, b: Tensor) -> Running:
         return self.start(b)
 
 
 class ConvSmoothing(ConvLadder):
-    """q_S(z_t1 | z_t2, b_t1, b_t2, δt); with ``stays``, its means are measured from z_t2."""
+    """q_S(z_t1 | z_t2, b_t1, b_t2, δt); with ``residual``, its means are measured from z_t2."""
 
-    def __init__(self, code: int, sizes: ConvSizes, dt: JumpEmbedding, stays: bool, log_sigma: float, run: Run) -> None:
-        super().__init__(sizes, 2 * code + dt.size, True, log_sigma, run, CHANGE_GAIN if stays else AFTER_CELL)
-        self.dt, self.stays = dt, stays
+    def __init__(
+        self, code: int, sizes: ConvSizes, dt: JumpEmbedding, residual: bool, init_log_sigma: float, run: Run
+    ) -> None:
+        super().__init__(sizes, 2 * code + dt.size, True, init_log_sigma, run, CHANGE_GAIN if residual else AFTER_CELL)
+        self.dt, self.residual = dt, residual
 
     def context(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor, actions: Tensor | None = None) -> Running:
-        return self.start(torch.cat([b1, b2, self.dt(dt)], dim=-1), z2, z2 if self.stays else None)
+        return self.start(torch.cat([b1, b2, self.dt(dt)], dim=-1), z2, z2 if self.residual else None)
 
 
 class ConvTransition(ConvLadder):
-    """p_T(z_t2 | z_t1, δt, actions); with ``stays``, its means are measured from z_t1."""
+    """p_T(z_t2 | z_t1, δt, actions); with ``residual``, its means are measured from z_t1."""
 
     def __init__(
         self,
         sizes: ConvSizes,
         dt: JumpEmbedding,
         summary: ActionSummary | None,
-        stays: bool,
-        log_sigma: float,
+        residual: bool,
+        init_log_sigma: float,
         run: Run,
     ) -> None:
         vector = dt.size + (summary.size if summary else 0)
-        super().__init__(sizes, vector, True, log_sigma, run, CHANGE_GAIN if stays else AFTER_CELL)
-        self.dt, self.summary, self.stays = dt, summary, stays
+        super().__init__(sizes, vector, True, init_log_sigma, run, CHANGE_GAIN if residual else AFTER_CELL)
+        self.dt, self.summary, self.residual = dt, summary, residual
 
     def context(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> Running:
         vector = [self.dt(dt)]
         if self.summary is not None:
             vector.append(self.summary(actions, dt))
-        return self.start(torch.cat(vector, dim=-1), s1.z, s1.z if self.stays else None)
+        return self.start(torch.cat(vector, dim=-1), s1.z, s1.z if self.residual else None)
 
 
 class CanvasDecoder(Decoder):

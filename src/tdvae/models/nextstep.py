@@ -23,8 +23,8 @@ class WithPrevious(BeliefNetwork):
         super().__init__()
         self.network, self.size, self.actions = network, network.size, actions
 
-    def initial(self, batch: int) -> Belief:
-        first = self.network.initial(batch)
+    def initial(self, batch_size: int) -> Belief:
+        first = self.network.initial(batch_size)
         return Belief(first.code, (*first.carry, F.pad(first.code, (0, self.actions))))
 
     def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:

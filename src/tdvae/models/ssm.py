@@ -49,7 +49,7 @@ class FilteringLadder(Ladder):
         make_map: MapFactory,
         drift: Drift | None,
         prior: TransitionLadder | None,
-        log_sigma: float,
+        init_log_sigma: float,
     ) -> None:
         super().__init__()
         self.depth = len(sizes)
@@ -58,7 +58,7 @@ class FilteringLadder(Ladder):
         self._foresee: Callable[..., object] | None = prior.context if prior else None
         self._prior: Callable[..., LayerLaw] | None = prior.layer if prior else None
         context = code + sum(sizes) * (2 if drift else 1)
-        self.heads = DenseHeads(context, sizes, make_map, log_sigma, gain=CHANGE_GAIN if drift else 1.0)
+        self.heads = DenseHeads(context, sizes, make_map, init_log_sigma, gain=CHANGE_GAIN if drift else 1.0)
 
     def context(self, b: Tensor, before: State, actions: Tensor | None = None) -> _Corrected:
         one = single_steps(before)
@@ -165,9 +165,9 @@ class Filtering(StateSpace):
             path.append(z)
         return Latent(tuple(torch.stack(layers, dim=1) for layers in zip(*(z.layers for z in path), strict=True)))
 
-    def initial(self, batch: int) -> Belief:
-        start = super().initial(batch)
-        return replace(start, carry=(*start.carry, *self.first(batch, self.config.particles).z.layers))
+    def initial(self, batch_size: int) -> Belief:
+        start = super().initial(batch_size)
+        return replace(start, carry=(*start.carry, *self.first(batch_size, self.config.particles).z.layers))
 
     def update(self, belief: Belief, x: Tensor, a: Tensor | None = None, r: Tensor | None = None) -> Belief:
         after = super().update(replace(belief, carry=belief.carry[: -self.config.layers]), x, a, r)

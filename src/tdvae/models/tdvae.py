@@ -19,17 +19,17 @@ from tdvae.nn.recurrent import ActionSummary, BeliefNetwork, SingleAction
 from tdvae.types import Belief, Latent, State, repeated
 
 CHANGE_GAIN = 0.05  # a change from the drifted state starts near zero
-KEPT_OPEN = 0.2  # share of a jump's weight that all lengths have alike
+KEPT_OPEN = 0.2  # share of a jump's weight that all max_latent_dt have alike
 MESSAGE_WIDTH = 1.0  # added to log σ of the smoothing message: it starts by saying little
 
 
 class BeliefLadder(Ladder):
     """p_B(z | b): z^L from D(b), then z^l from D(b, z^{l+1}, …)."""
 
-    def __init__(self, code: int, sizes: Sequence[int], make_map: MapFactory, log_sigma: float) -> None:
+    def __init__(self, code: int, sizes: Sequence[int], make_map: MapFactory, init_log_sigma: float) -> None:
         super().__init__()
         self.depth = len(sizes)
-        self.heads = DenseHeads(code, sizes, make_map, log_sigma)
+        self.heads = DenseHeads(code, sizes, make_map, init_log_sigma)
 
     def context(self, b: Tensor) -> Tensor:
         return b
@@ -42,7 +42,7 @@ class BeliefLadder(Ladder):
 class _Moved(NamedTuple):
     features: Tensor
     around: Latent | None
-    log_weights: Tensor | None  # of the lengths that a jump may have had, if its own is withheld
+    log_weights: Tensor | None  # of the max_latent_dt that a jump may have had, if its own is withheld
 
 
 class TransitionLadder(Ladder):
@@ -50,7 +50,7 @@ class TransitionLadder(Ladder):
 
     With ``observed`` > 0 it also reads that many features of x_t1, the first of its context's features.
 
-    With ``lengths`` > 1, δt is withheld and a jump may have been of 1 … ``lengths`` steps:
+    With ``max_latent_dt`` > 1, δt is withheld and a jump may have been of 1 … ``max_latent_dt`` steps:
     p_T(z_t2 | z_t1) = Σ_k w_k p_T(z_t2 | z_t1, k), the weights learned.
     """
 
@@ -61,28 +61,28 @@ class TransitionLadder(Ladder):
         dt: JumpEmbedding,
         drift: Drift | None,
         summary: ActionSummary | SingleAction | None,
-        log_sigma: float,
-        lengths: int = 1,
+        init_log_sigma: float,
+        max_latent_dt: int = 1,
         observed: int = 0,
     ) -> None:
         super().__init__()
         self.depth = len(sizes)
         self.dt, self.drift, self.summary = dt, drift, summary
-        self.lengths = lengths
-        self.weights = nn.Parameter(torch.zeros(lengths)) if lengths > 1 else None
+        self.max_latent_dt = max_latent_dt
+        self.weights = nn.Parameter(torch.zeros(max_latent_dt)) if max_latent_dt > 1 else None
         context = observed + sum(sizes) * (2 if drift else 1) + dt.size + (summary.size if summary else 0)
         self.features_size = context
-        self.heads = DenseHeads(context, sizes, make_map, log_sigma, gain=CHANGE_GAIN if drift else 1.0)
+        self.heads = DenseHeads(context, sizes, make_map, init_log_sigma, gain=CHANGE_GAIN if drift else 1.0)
 
     def context(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> _Moved:
         z1, x1 = s1.z, [] if s1.x is None else [s1.x]
         log_weights, steps = None, dt  # there are as many actions as steps, whether or not p_T is told their number
         if self.weights is not None:
             # No weight vanishes: a length that does not occur yet, in a curriculum, is still learned when it does.
-            weights = (1 - KEPT_OPEN) * torch.softmax(self.weights, dim=-1) + KEPT_OPEN / self.lengths
+            weights = (1 - KEPT_OPEN) * torch.softmax(self.weights, dim=-1) + KEPT_OPEN / self.max_latent_dt
             log_weights = weights.log().expand(*dt.shape, -1)
-            dt = torch.arange(1, self.lengths + 1, device=dt.device).expand(*dt.shape, -1)
-            z1 = _for_each(self.lengths, z1)
+            dt = torch.arange(1, self.max_latent_dt + 1, device=dt.device).expand(*dt.shape, -1)
+            z1 = _for_each(self.max_latent_dt, z1)
         elif self.dt.kind == "none":
             dt = torch.ones_like(dt)  # a drift must not tell it either
         features = [*x1, z1.flat, self.dt(dt)]
@@ -99,16 +99,16 @@ class TransitionLadder(Ladder):
             normal: DiagonalNormal = self.heads(index, context.features, above, context.around)
             return normal
         # Upper layers have been drawn: they tell how long the jump was, as far as they show it.
-        log_weights, each = context.log_weights, _for_each(self.lengths, Latent(tuple(above))).layers
+        log_weights, each = context.log_weights, _for_each(self.max_latent_dt, Latent(tuple(above))).layers
         for upper in range(index + 1, self.depth):
             law = self.heads(upper, context.features, each[upper - index :], context.around)
             log_weights = log_weights + law.log_prob(each[upper - index - 1])
         return NormalMixture(self.heads(index, context.features, each, context.around), log_weights)
 
 
-def _for_each(lengths: int, z: Latent) -> Latent:
-    """A state once for each length, (..., size) → (..., lengths, size)."""
-    return z.map(lambda layer: layer[..., None, :].expand(*layer.shape[:-1], lengths, -1))
+def _for_each(max_latent_dt: int, z: Latent) -> Latent:
+    """A state once for each length, (..., size) → (..., max_latent_dt, size)."""
+    return z.map(lambda layer: layer[..., None, :].expand(*layer.shape[:-1], max_latent_dt, -1))
 
 
 class _Smoothed(NamedTuple):
@@ -133,7 +133,7 @@ class SmoothingLadder(Ladder):
         sees_b2: bool,
         drift: Drift | None,
         prior: BeliefLadder | None,
-        log_sigma: float,
+        init_log_sigma: float,
         summary: ActionSummary | None = None,
     ) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class SmoothingLadder(Ladder):
         self._prior: Callable[..., DiagonalNormal] | None = prior.layer if prior else None
         context = code * (2 if sees_b2 else 1) + sum(sizes) * (2 if drift else 1) + dt.size
         context += summary.size if summary else 0
-        self.heads = DenseHeads(context, sizes, make_map, log_sigma, gain=CHANGE_GAIN if drift else 1.0)
+        self.heads = DenseHeads(context, sizes, make_map, init_log_sigma, gain=CHANGE_GAIN if drift else 1.0)
 
     def context(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor, actions: Tensor | None = None) -> _Smoothed:
         features = [b1, *([b2] if self.sees_b2 else []), z2.flat, self.dt(dt)]

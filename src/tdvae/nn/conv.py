@@ -17,8 +17,13 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tdvae.errors import InputError
+from tdvae.nn.dense import inner
 
 KERNEL = 3
+THIN, WIDE = (
+    8,
+    128,
+)  # shorter side of a kernel that Muon updates: thin ones gain little, and the cost grows with its square
 AFTER_SILU = 1.7  # gain of a layer that reads SiLU's output, whose size is about 1 / 1.7 of what entered
 INTO_GATES = 2.0  # gain of an LSTM cell's gates: its candidates fill tanh's range
 QUIETLY = 0.2  # gain of what gives a pixel's colour and scale: a frame starts out grey, not as noise
@@ -59,7 +64,7 @@ def _plainly(part: Callable[..., Any], *given: Any) -> Any:
 Layer = TypeVar("Layer", nn.Conv2d, nn.Linear)
 
 
-def evenly(layer: Layer, gain: float = 1.0) -> Layer:
+def variance_preserving(layer: Layer, gain: float = 1.0) -> Layer:
     """Weights that pass on signals of the size they have (times ``gain``).
 
     torch's own shrink them at every layer: after a dozen, a frame would hardly move the state that is inferred from it.
@@ -70,7 +75,10 @@ def evenly(layer: Layer, gain: float = 1.0) -> Layer:
 
 
 def convolution(inputs: int, outputs: int, stride: int = 1, gain: float = 1.0) -> nn.Conv2d:
-    return evenly(nn.Conv2d(inputs, outputs, KERNEL, stride, padding=KERNEL // 2), gain)
+    """A convolution that keeps the size of its signals. As a matrix it has a row for each output."""
+    layer = variance_preserving(nn.Conv2d(inputs, outputs, KERNEL, stride, padding=KERNEL // 2), gain)
+    shorter = min(outputs, inputs * KERNEL**2)
+    return inner(layer) if THIN < shorter <= WIDE else layer
 
 
 class ConvLSTMCell(nn.Module):

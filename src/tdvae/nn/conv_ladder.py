@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tdvae.distributions import DiagonalNormal
-from tdvae.nn.conv import AFTER_CELL, ConvLSTMCell, ConvSizes, Run, convolution, evenly
+from tdvae.nn.conv import AFTER_CELL, ConvLSTMCell, ConvSizes, Run, convolution, variance_preserving
 from tdvae.nn.ladder import Ladder, softly_bounded
 from tdvae.types import Latent
 
@@ -32,15 +32,15 @@ class ConvLadder(Ladder):
 
     From these comes a map that all layers share. A layer's cell reads it together with the z drawn just above, and its
     h gives the layer's normal; so (h, c) is the recurrent summary of all z above (App. C). No weights are shared.
-    ``log_sigma`` is where the log σ of all layers start from, ``gain`` scales their first outputs.
+    ``init_log_sigma`` is where the log σ of all layers start from, ``gain`` scales their first outputs.
     """
 
     def __init__(
-        self, sizes: ConvSizes, vector: int, sees_state: bool, log_sigma: float, run: Run, gain: float = AFTER_CELL
+        self, sizes: ConvSizes, vector: int, sees_state: bool, init_log_sigma: float, run: Run, gain: float = AFTER_CELL
     ) -> None:
         super().__init__()
-        self.sizes, self.depth, self.log_sigma, self.run = sizes, sizes.layers, log_sigma, run
-        self.place = evenly(nn.Linear(vector, sizes.channels * math.prod(sizes.grid)))
+        self.sizes, self.depth, self.init_log_sigma, self.run = sizes, sizes.layers, init_log_sigma, run
+        self.place = variance_preserving(nn.Linear(vector, sizes.channels * math.prod(sizes.grid)))
         self.mix = convolution(sizes.layers * sizes.latent, sizes.channels) if sees_state else None
         self.first = nn.Parameter(torch.zeros(2, sizes.channels, *sizes.grid))
         top = sizes.layers - 1
@@ -67,7 +67,7 @@ class ConvLadder(Ladder):
         mean, log_sigma = (part.reshape(*context.lead, self.sizes.flat) for part in output)
         if context.around is not None:
             mean = context.around.layers[index] + mean
-        return DiagonalNormal(mean, softly_bounded(self.log_sigma + log_sigma))
+        return DiagonalNormal(mean, softly_bounded(self.init_log_sigma + log_sigma))
 
     def after(self, index: int, context: Running, drawn: Tensor) -> Running:
         inputs = torch.cat([context.shared, self.sizes.as_map(drawn)], dim=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +27,15 @@ def _start_small(out: nn.Linear, gain: float) -> nn.Linear:
     return out
 
 
+Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+
+
+def inner(layer: Layer) -> Layer:
+    """Mark a layer between hidden features: its weight is a matrix that Muon updates (`TrainConfig.muon_matrices`)."""
+    layer.inner = True  # type: ignore[assignment]  # an attribute of the module, so that copies keep it
+    return layer
+
+
 class GatedMap(nn.Module):
     r"""The paper's map (App. D): :math:`W_3 [\tanh(W_1 x + B_1) \odot \sigma(W_2 x + B_2)] + B_3`."""
 
@@ -46,8 +55,8 @@ class ResidualMap(nn.Module):
     def __init__(self, inputs: int, outputs: int, hidden: int, blocks: int, gain: float = 1.0) -> None:
         super().__init__()
         self.enter = nn.Linear(inputs, hidden)
-        self.widen = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(blocks))
-        self.add = nn.ModuleList(_halved(nn.Linear(hidden, hidden)) for _ in range(blocks))
+        self.widen = nn.ModuleList(inner(nn.Linear(hidden, hidden)) for _ in range(blocks))
+        self.add = nn.ModuleList(inner(_halved(nn.Linear(hidden, hidden))) for _ in range(blocks))
         self.out = _start_small(nn.Linear(hidden, outputs), gain)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -25,14 +25,14 @@ class Drift(nn.Module, ABC):
         return moved
 
 
-class Stay(Drift):
+class Residual(Drift):
     """The state stays where it is: mean = z_{t1} + change."""
 
     def forward(self, z: Latent, dt: Tensor) -> Latent:
         return z
 
 
-class Turn(Drift):
+class Rotation(Drift):
     """Coordinates turn in pairs, each pair at its own rate r(z): the angle is r(z)·δt.
 
     A pair is a coordinate of one layer and the same coordinate of the next (layers 1 and 2, 3 and 4, …), so that a

@@ -115,14 +115,14 @@ class Conditional:
 class DenseHeads(nn.Module):
     """One D map per layer: N(D(context, z^{l+1}, …, z^L)), its mean measured from ``around`` if that is given.
 
-    ``log_sigma`` is where the log σ of all layers start from.
+    ``init_log_sigma`` is where the log σ of all layers start from.
     """
 
     def __init__(
-        self, context: int, sizes: Sequence[int], make_map: MapFactory, log_sigma: float, gain: float = 1.0
+        self, context: int, sizes: Sequence[int], make_map: MapFactory, init_log_sigma: float, gain: float = 1.0
     ) -> None:
         super().__init__()
-        self.log_sigma = log_sigma
+        self.init_log_sigma = init_log_sigma
         self.maps = nn.ModuleList(
             make_map(context + sum(sizes[index + 1 :]), 2 * size, gain=gain) for index, size in enumerate(sizes)
         )
@@ -135,7 +135,7 @@ class DenseHeads(nn.Module):
         mean, log_sigma = output.to(next(self.parameters()).dtype).chunk(2, dim=-1)
         if around is not None:
             mean = around.layers[index] + mean
-        return DiagonalNormal(mean, softly_bounded(self.log_sigma + log_sigma))
+        return DiagonalNormal(mean, softly_bounded(self.init_log_sigma + log_sigma))
 
 
 def softly_bounded(log_sigma: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ class BeliefNetwork(nn.Module, ABC):
     size: int  # width of the code b_t
 
     @abstractmethod
-    def initial(self, batch: int) -> Belief:
+    def initial(self, batch_size: int) -> Belief:
         """The learned belief b_0, before any observation."""
 
     @abstractmethod
@@ -40,60 +40,60 @@ def full_precision(like: Tensor) -> torch.autocast:
 class LSTMBelief(BeliefNetwork):
     """h_t, c_t = LSTM(x_t, h_{t-1}, c_{t-1}), and b_t = h_t (App. D).
 
-    With ``shown`` > 0 the code also shows the last inputs, b_t = [h_t, x_t, x_{t-1}, …]: what is seen right now need
-    not pass through memory first, and how it differs from before is there to be read.
+    With ``input_skip`` > 0 the code also has the last inputs, b_t = [h_t, x_t, x_{t-1}, …], so that what is seen now
+    need not pass through the memory first.
     """
 
-    def __init__(self, inputs: int, size: int, shown: int = 0) -> None:
+    def __init__(self, inputs: int, size: int, input_skip: int = 0) -> None:
         super().__init__()
-        self.inputs, self.shown = inputs, shown
-        self.size = size + shown * inputs
+        self.inputs, self.input_skip = inputs, input_skip
+        self.size = size + input_skip * inputs
         self.lstm = nn.LSTM(inputs, size, batch_first=True)
         _remember_by_default(self.lstm, "bias_ih_l0", size)
         self.first = nn.Parameter(torch.zeros(2, size))
 
-    def initial(self, batch: int) -> Belief:
-        h, c = self.first[:, None].expand(2, batch, -1)
-        if not self.shown:
+    def initial(self, batch_size: int) -> Belief:
+        h, c = self.first[:, None].expand(2, batch_size, -1)
+        if not self.input_skip:
             return Belief(h, (h, c))
-        before = h.new_zeros(batch, self.shown * self.inputs)
+        before = h.new_zeros(batch_size, self.input_skip * self.inputs)
         return Belief(torch.cat([h, before], dim=-1), (h, c, before))
 
     def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
         h, c, *before = belief.carry
         with full_precision(inputs):
             codes, (hs, cs) = self.lstm(inputs.to(self.first.dtype), (h[None].contiguous(), c[None].contiguous()))
-        if not self.shown:
+        if not self.input_skip:
             return codes, Belief(codes[:, -1], (hs[0], cs[0]))
         # The last inputs of before, then all of now: the one ``lag`` steps ago is a window of these.
-        past = torch.cat([before[0].unflatten(-1, (self.shown, self.inputs)), inputs.to(codes.dtype)], dim=1)
+        past = torch.cat([before[0].unflatten(-1, (self.input_skip, self.inputs)), inputs.to(codes.dtype)], dim=1)
         length = inputs.shape[1]
-        windows = [past[:, self.shown - lag : self.shown - lag + length] for lag in range(self.shown)]
+        windows = [past[:, self.input_skip - lag : self.input_skip - lag + length] for lag in range(self.input_skip)]
         codes = torch.cat([codes, *windows], dim=-1)
-        return codes, Belief(codes[:, -1], (hs[0], cs[0], past[:, -self.shown :].flatten(1)))
+        return codes, Belief(codes[:, -1], (hs[0], cs[0], past[:, -self.input_skip :].flatten(1)))
 
 
 class ChronoLSTMBelief(BeliefNetwork):
-    r"""An LSTM that starts out remembering: its cells' time constants are spread over ``memory`` steps.
+    r"""An LSTM that starts out remembering: its cells' time constants are spread over ``timescales`` steps.
 
     The forget gate's bias is log τ and the input gate's its negative (Tallec and Ollivier 2018), so that a path for the
     gradient over τ steps exists before anything is learned. Its scan can be stacked (`tdvae.stack`).
     """
 
-    def __init__(self, inputs: int, size: int, memory: tuple[float, float]) -> None:
+    def __init__(self, inputs: int, size: int, timescales: tuple[float, float]) -> None:
         super().__init__()
         self.size = size
         # Inputs drive the gates in full: scaled down as the state's, a single number would hardly be heard.
         weight = torch.empty(size + inputs + 1, 4 * size).uniform_(-1, 1) / math.sqrt(inputs)
         for gate in weight[:size].split(size, dim=1):
             nn.init.orthogonal_(gate)
-        log_memory = torch.empty(size).uniform_(*(math.log(steps) for steps in memory))
+        log_memory = torch.empty(size).uniform_(*(math.log(steps) for steps in timescales))
         weight[-1] = torch.cat([-log_memory, log_memory, torch.zeros(2 * size)])
         self.weight = nn.Parameter(weight)  # rows: h, x and the bias; columns: gates i, f, o, g
         self.first = nn.Parameter(torch.zeros(2, size))
 
-    def initial(self, batch: int) -> Belief:
-        h, c = self.first[:, None].expand(2, batch, self.size)
+    def initial(self, batch_size: int) -> Belief:
+        h, c = self.first[:, None].expand(2, batch_size, self.size)
         return Belief(h, (c,))
 
     def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
@@ -119,8 +119,8 @@ class DeepLSTMBelief(BeliefNetwork):
             _remember_by_default(cell, "bias_ih", size)
         self.first = nn.Parameter(torch.zeros(2, layers * size))
 
-    def initial(self, batch: int) -> Belief:
-        h, c = self.first[:, None].expand(2, batch, self.size)
+    def initial(self, batch_size: int) -> Belief:
+        h, c = self.first[:, None].expand(2, batch_size, self.size)
         return Belief(h, (c,))
 
     def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
@@ -141,19 +141,19 @@ class LinearRecurrenceBelief(BeliefNetwork):
     r"""A bank of damped rotations, :math:`h_t = \lambda \odot h_{t-1} + \mathrm{drive}(x_t)`, complex and diagonal.
 
     Linear in x, so a whole sequence costs a few matrix products instead of T dependent steps, and memory is a matter of
-    :math:`|\lambda|`, which starts at time constants spread over ``memory`` steps. The code is the modes, their
+    :math:`|\lambda|`, which starts at time constants spread over ``timescales`` steps. The code is the modes, their
     magnitudes, the input itself and how long the sequence has run; what is not linear in the past is the readout's.
     """
 
     ages: Tensor
     AGES = (3.0, 8.0, 20.0, 50.0, 120.0)
 
-    def __init__(self, inputs: int, modes: int, memory: tuple[float, float], fastest: float) -> None:
+    def __init__(self, inputs: int, modes: int, timescales: tuple[float, float], max_frequency: float) -> None:
         super().__init__()
         self.modes, self.size = modes, 3 * modes + inputs + len(self.AGES)
-        shortest, longest = memory
+        shortest, longest = timescales
         self.log_decay = nn.Parameter(-torch.empty(modes).uniform_(math.log(shortest), math.log(longest)))
-        self.angle = nn.Parameter(torch.linspace(0.02, fastest, modes))
+        self.angle = nn.Parameter(torch.linspace(0.02, max_frequency, modes))
         self.drive = nn.Linear(inputs, modes, bias=False)
         if inputs == 1:  # modes are told apart by their poles alone
             nn.init.ones_(self.drive.weight)
@@ -162,10 +162,10 @@ class LinearRecurrenceBelief(BeliefNetwork):
         self.register_buffer("ages", torch.tensor(self.AGES), persistent=False)
         self.first = nn.Parameter(torch.zeros(2, modes))
 
-    def initial(self, batch: int) -> Belief:
-        h = torch.complex(*self.first).expand(batch, self.modes)
-        steps = self.first.new_zeros(batch, 1)
-        return Belief(self._code(h, self.first.new_zeros(batch, self.inputs), steps), (h, steps))
+    def initial(self, batch_size: int) -> Belief:
+        h = torch.complex(*self.first).expand(batch_size, self.modes)
+        steps = self.first.new_zeros(batch_size, 1)
+        return Belief(self._code(h, self.first.new_zeros(batch_size, self.inputs), steps), (h, steps))
 
     def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
         first, steps = belief.carry

@@ -13,8 +13,7 @@ from torch import nn
 from tdvae.errors import InputError
 from tdvae.training.muon import Muon
 
-WIDE = 128  # shorter side of a kernel: the cost grows with its square
-FEW, MANY = 8, 600  # sides of a matrix: thinner ones have few directions to orthogonalise, longer ones cost too much
+THIN, LONG = 8, 600  # sides of a matrix: thinner ones have few directions to orthogonalise, longer ones cost too much
 
 
 @dataclass(frozen=True)
@@ -28,11 +27,11 @@ class TrainConfig:
     """
 
     steps: int = 20_000
-    batch: int = 32  # sequences per step, over all processes
+    batch_size: int = 32  # sequences per step, over all processes
     pairs: int = 32  # pairs (t1, t2) per sequence, all on one encoding
     shuffle: bool = True  # visit the data in a random order; without, in their own: a curriculum's
-    # Muon for square matrices, for all, or for the kernels of convolutions; Adam for the rest
-    optimizer: Literal["adam", "muon", "muon_all", "muon_kernels"] = "adam"
+    optimizer: Literal["adam", "muon"] = "adam"  # muon: for the matrices named below, and Adam for the rest
+    muon_matrices: Literal["inner", "all"] = "inner"  # those that modules mark as inner, or all of a fitting size
     learning_rate: float = 5e-4
     adam_beta2: float = 0.999  # lower: squared gradients are soon forgotten, for data that change as in a curriculum
     muon_learning_rate: float = 0.01
@@ -53,7 +52,16 @@ class TrainConfig:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "pairs", "validate_every", "checkpoint_every", "log_every", "devices", "nodes"):
+        for name in (
+            "steps",
+            "batch_size",
+            "pairs",
+            "validate_every",
+            "checkpoint_every",
+            "log_every",
+            "devices",
+            "nodes",
+        ):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}: expected at least 1, got {getattr(self, name)}")
         for name in ("learning_rate", "muon_learning_rate", "clip"):
@@ -67,9 +75,10 @@ class TrainConfig:
             raise InputError(f"adam_beta2: expected between 0 and 1, got {self.adam_beta2}")
         if self.seed < 0 or self.warmup < 0:
             raise InputError(f"seed and warmup: expected at least 0, got {self.seed} and {self.warmup}")
-        if self.batch % (self.devices * self.nodes):
+        if self.batch_size % (self.devices * self.nodes):
             raise InputError(
-                f"batch: {self.batch} sequences cannot be shared evenly by {self.devices * self.nodes} processes"
+                f"batch_size: {self.batch_size} sequences cannot be shared evenly by "
+                f"{self.devices * self.nodes} processes"
             )
 
 
@@ -91,18 +100,16 @@ def kl_weight(config: TrainConfig, step: int) -> float:
 
 
 def make_optimizers(config: TrainConfig, module: nn.Module) -> list[torch.optim.Optimizer]:
-    """Adam alone, or beside a Muon: for the square matrices inside the maps, all of a fitting size, or kernels."""
+    """Adam for all parameters, or Muon for some matrices and Adam for the rest."""
     parameters = [p for p in module.parameters() if p.requires_grad]
     if config.optimizer != "adam" and getattr(module, "stacked", False):
         raise InputError(f"optimizer: a stack's matrices belong to many runs, expected adam, got {config.optimizer}")
-    inner: list[nn.Parameter] = []
+    chosen: set[int] = set()
     if config.optimizer == "muon":
-        inner = [p for p in parameters if p.ndim == 2 and p.shape[0] == p.shape[1]]
-    elif config.optimizer == "muon_all":
-        inner = [p for p in parameters if p.ndim == 2 and min(p.shape) > FEW and max(p.shape) <= MANY]
-    elif config.optimizer == "muon_kernels":
-        inner = [p for p in parameters if p.ndim == 4 and FEW < min(p.shape[0], p[0].numel()) <= WIDE]
-    chosen = {id(p) for p in inner}
+        chosen = {id(m.get_parameter("weight")) for m in module.modules() if getattr(m, "inner", False)}
+        if config.muon_matrices == "all":
+            chosen |= {id(p) for p in parameters if p.ndim == 2 and min(p.shape) > THIN and max(p.shape) <= LONG}
+    inner = [p for p in parameters if id(p) in chosen]
     rest = [p for p in parameters if id(p) not in chosen]
     optimizers: list[torch.optim.Optimizer] = [
         torch.optim.Adam(rest, lr=config.learning_rate, betas=(0.9, config.adam_beta2))

@@ -176,7 +176,7 @@ class _Training:
 
     def _draw(self, step: int) -> tuple[dict[str, Tensor], Pairs]:
         """This rank's share of the step's batch, and its pairs. Every rank draws the whole and takes its slice."""
-        batch, size = self.config.batch, len(self.data)
+        batch, size = self.config.batch_size, len(self.data)
         positions = range(step * batch, (step + 1) * batch)
         index = torch.tensor([int(self._order(p // size)[p % size]) for p in positions])
         generator = Generator().manual_seed(derive_seed(self.config.seed, PAIRS, step))
@@ -264,7 +264,7 @@ class _Training:
             "objective": self.learner.describe_objective(),
             "data": {"sequences": len(lengths), "steps": int(lengths.sum())},
             "train": asdict(self.config),
-            "jumps": repr(self.jumps),
+            "jumps": self.jumps.describe(),
             "info": info,
         }
 
@@ -283,6 +283,7 @@ class _Training:
             before = json.loads((self.run_dir / "config.json").read_text())
             # A setting that did not exist yet had what is now its default.
             settings = before["train"] = {**asdict(TrainConfig()), **before["train"]}
+            before["model"] = self.learner.completed(before["model"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"run_dir: {self.run_dir} holds no run to resume ({error!r})") from error
         now = json.loads(checkpoint.to_json(description))
@@ -314,7 +315,7 @@ class _Training:
                 "best": self.best if math.isfinite(self.best) else None,
                 "best_step": self.best_step,
                 "random": {"seed": self.config.seed, "step": self.step},
-                "data_position": self.step * self.config.batch,
+                "data_position": self.step * self.config.batch_size,
                 "seconds": self._seconds(),
             }
             checkpoint.save_numbered(self.checkpoints, kind, self.step, tensors, state, keep)

@@ -19,12 +19,12 @@ MODELS = {
         encoder=(16, 32, 64, 32),
         belief=256,
         belief_layers=1,
-        shown=1,
+        input_skip=1,
         layers=4,
         channels=32,
         latent=4,
         canvas=16,
-        log_sigma=-2.0,  # the noise of a fresh state is below its signal
+        init_log_sigma=-2.0,  # the noise of a fresh state is below its signal
     ),
     "smoke": ConvTDVAEConfig(
         event_shape=(3, 32, 32), encoder=(8, 8, 8), belief=16, belief_layers=1, layers=2, channels=8, latent=4, canvas=8
@@ -57,7 +57,7 @@ class Preset:
     walk: Walk = field(default_factory=Walk)
     jumps: Jumps = field(default_factory=lambda: Widening(Uniform(1, 40), start=2, until=0.3))  # of `tdvae`
     window: int = 56  # frames of a training sequence
-    every: int = 4  # a window begins at every so many frames of an episode
+    stride: int = 4  # a window begins at every so many frames of an episode
     seen: int = 16  # t1 of all measures
     measured: tuple[int, ...] = (1, 5, 20, 40)  # δt
     validated: int = 64  # windows
@@ -72,9 +72,9 @@ class Preset:
 
 _TRAIN = replace(
     MUON,
-    batch=8,
+    batch_size=8,
     pairs=8,
-    optimizer="muon_kernels",
+    muon_matrices="inner",
     learning_rate=3e-3,
     muon_learning_rate=0.1,
     validate_every=250,
@@ -84,7 +84,7 @@ _TRAIN = replace(
 PRESETS = {
     "smoke": Preset(
         MODELS["smoke"],
-        replace(_TRAIN, steps=4, batch=4, pairs=2, validate_every=2, checkpoint_every=2, log_every=2),
+        replace(_TRAIN, steps=4, batch_size=4, pairs=2, validate_every=2, checkpoint_every=2, log_every=2),
         Walk("tdvae/Corridors-v0", frames=480, size=32, episode=40),
         Uniform(1, 8),
         window=16,
@@ -99,5 +99,5 @@ PRESETS = {
         probed=20,
     ),
     "cpu": Preset(MODELS["cpu"], replace(_TRAIN, steps=2_500)),
-    "paper": Preset(MODELS["paper"], TrainConfig(steps=200_000, batch=32, pairs=8), jumps=Uniform(1, 40)),
+    "paper": Preset(MODELS["paper"], TrainConfig(steps=200_000, batch_size=32, pairs=8), jumps=Uniform(1, 40)),
 }

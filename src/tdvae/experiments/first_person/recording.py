@@ -42,7 +42,7 @@ def parts(preset: Preset) -> tuple[FrameWindows, FrameWindows, FrameWindows]:
         raise InputError(f"file: {recording.path} holds another walk, {found}, expected {expected}; remove it")
     if size != (3, recording.size, recording.size):
         raise InputError(f"size: the model takes frames of {size}, the recording has {recording.size} pixels a side")
-    train, validation, test = split_windows(recording, preset.window, SPLIT_SEED, preset.every)
+    train, validation, test = split_windows(recording, preset.window, SPLIT_SEED, preset.stride)
     return train, validation, test
 
 

@@ -61,19 +61,19 @@ def _models(hidden: tuple[int, int, int], state: dict[str, Any], **settings: Any
     settings = windows | settings
     of_state = settings | state
     return {
-        "tdvae": TDVAEConfig(dt="none", hidden=hidden[0], smoothing="product", smoothing_sees_b2=False, **of_state),
+        "tdvae": TDVAEConfig(dt="none", hidden=hidden[0], posterior="product", smoothing_sees_b2=False, **of_state),
         "filtering": FilteringConfig(hidden=hidden[1], **of_state),
         "mean_field": MeanFieldConfig(hidden=hidden[2], **of_state),
         "next_step": NextStepConfig(**settings),
     }
 
 
-_TRAIN = replace(MUON, batch=32, pairs=50, learning_rate=4e-3, muon_learning_rate=0.04)
+_TRAIN = replace(MUON, batch_size=32, pairs=50, learning_rate=4e-3, muon_learning_rate=0.04)
 
 PRESETS = {
     "smoke": Preset(
         _models((8, 14, 16), {"latent": 3}, encoder=(16,), decoder=(16,), belief=12),
-        replace(_TRAIN, steps=6, batch=4, pairs=4, validate_every=3, checkpoint_every=3, log_every=3),
+        replace(_TRAIN, steps=6, batch_size=4, pairs=4, validate_every=3, checkpoint_every=3, log_every=3),
         frames=40,
         train_games=24,
         test_games=6,
@@ -84,11 +84,11 @@ PRESETS = {
     "cpu": Preset(
         _models(
             (128, 196, 197),
-            {"latent": 6, "maps": "residual", "blocks": 1, "log_sigma": -0.5},
+            {"latent": 6, "maps": "residual", "blocks": 1, "init_log_sigma": -0.5},
             encoder=(128,),
             decoder=(256, 256),
             belief=128,
-            shown=1,
+            input_skip=1,
         ),
         replace(_TRAIN, steps=3_000, validate_every=200),
         rates={"filtering": 0.5},
@@ -97,7 +97,7 @@ PRESETS = {
     # The paper does not print its sizes; these are App. D's.
     "paper": Preset(
         _models((50, 116, 136), {"latent": 8}, encoder=(200, 200)),
-        TrainConfig(steps=200_000, batch=32, pairs=50),
+        TrainConfig(steps=200_000, batch_size=32, pairs=50),
         seeds=(0, 1, 2),
     ),
 }

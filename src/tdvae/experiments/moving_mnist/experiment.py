@@ -56,7 +56,7 @@ class MovingMNIST(Experiment[Preset]):
         data, validation = training_sequences(preset, task.seed)
         given = task.variant == GIVEN
         torch.manual_seed(derive_seed(task.seed))  # the initial weights
-        model = build(replace(preset.model, dt="waves", lengths=1) if given else preset.model)
+        model = build(replace(preset.model, dt="waves", max_latent_dt=1) if given else preset.model)
         steps = preset.steps_given_dt if given and preset.steps_given_dt else preset.train.steps
         config = replace(preset.train, steps=steps, seed=task.seed)
         info = {"frames": asdict(preset.frames), "given_dt": given}

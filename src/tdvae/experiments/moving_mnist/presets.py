@@ -45,24 +45,24 @@ _MODEL = TDVAEConfig(
     encoder=(384, 128),
     decoder=(384, 384),
     belief=128,
-    shown=2,
+    input_skip=2,
     latent=16,
     maps="residual",
     hidden=128,
     blocks=1,
     dt="none",
     octaves=3,
-    drift="turn",
-    lengths=LONGEST,
-    smoothing="product",
-    log_sigma=-2.0,
+    drift="rotation",
+    max_latent_dt=LONGEST,
+    posterior="product",
+    init_log_sigma=-2.0,
 )
-_TRAIN = replace(MUON, batch=64, pairs=8)
+_TRAIN = replace(MUON, batch_size=64, pairs=8)
 
 PRESETS = {
     "smoke": Preset(
         replace(_MODEL, encoder=(24, 16), decoder=(24, 24), belief=16, latent=4, hidden=16),
-        replace(_TRAIN, steps=10, batch=8, pairs=2, validate_every=5, checkpoint_every=5, log_every=5),
+        replace(_TRAIN, steps=10, batch_size=8, pairs=2, validate_every=5, checkpoint_every=5, log_every=5),
         synthetic=True,
         train_sequences=80,
         test_sequences=20,
@@ -70,5 +70,7 @@ PRESETS = {
         classifier_steps=10,
     ),
     "cpu": Preset(_MODEL, replace(_TRAIN, steps=3_600), steps_given_dt=900, seeds=(0, 1, 2)),
-    "paper": Preset(_PAPER_MODEL, TrainConfig(steps=200_000, batch=512, pairs=1), Uniform(1, LONGEST), seeds=(0, 1, 2)),
+    "paper": Preset(
+        _PAPER_MODEL, TrainConfig(steps=200_000, batch_size=512, pairs=1), Uniform(1, LONGEST), seeds=(0, 1, 2)
+    ),
 }

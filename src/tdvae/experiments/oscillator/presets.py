@@ -30,19 +30,19 @@ class Preset:
 
 
 # App. D as printed: LSTM and D maps of 50, two layers of 8, Adam 5e-4, b_t2 withheld from q_S, δt as a number.
-_PAPER_MODEL = TDVAEConfig(likelihood="first_components", dt="number", smoothing_sees_b2=False)
+_PAPER_MODEL = TDVAEConfig(likelihood="coordinates", dt="number", smoothing_sees_b2=False)
 # What we found to learn, and why, is in docs/oscillator.md.
 _MODEL = TDVAEConfig(
-    likelihood="first_components",
+    likelihood="coordinates",
     noise=0.1,
     belief_network="linear_recurrence",
     belief=64,
-    fastest=0.75,
+    max_frequency=0.75,
     readout=96,
     maps="residual",
     hidden=96,
-    drift="turn",
-    smoothing="product",
+    drift="rotation",
+    posterior="product",
 )
 _TRAIN = TrainConfig(
     optimizer="muon",
@@ -58,13 +58,13 @@ _TRAIN = TrainConfig(
 PRESETS = {
     "smoke": Preset(
         replace(_MODEL, belief=16, readout=16, readout_hidden=16, hidden=16),
-        replace(_TRAIN, steps=20, batch=8, pairs=4, validate_every=10, checkpoint_every=10, log_every=5),
+        replace(_TRAIN, steps=20, batch_size=8, pairs=4, validate_every=10, checkpoint_every=10, log_every=5),
         train_sequences=64,
         test_sequences=32,
     ),
     "demo": Preset(_MODEL, replace(_TRAIN, steps=2_400), test_sequences=500),
     "cpu": Preset(_MODEL, replace(_TRAIN, steps=11_000), seeds=(0, 1, 2)),
     "paper": Preset(
-        _PAPER_MODEL, TrainConfig(steps=200_000, batch=32, pairs=1), jumps=paper_mixture(), seeds=(0, 1, 2)
+        _PAPER_MODEL, TrainConfig(steps=200_000, batch_size=32, pairs=1), jumps=paper_mixture(), seeds=(0, 1, 2)
     ),
 }

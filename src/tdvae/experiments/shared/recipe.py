@@ -3,7 +3,8 @@
 from tdvae.training import TrainConfig
 
 MUON = TrainConfig(
-    optimizer="muon_all",
+    optimizer="muon",
+    muon_matrices="all",
     learning_rate=2e-3,
     muon_learning_rate=0.02,
     schedule="cosine",

@@ -68,7 +68,7 @@ class Switching(Experiment[Preset]):
                 for run, value in enumerate(row)
             }
 
-        train = replace(preset.train, steps=len(data.intervals), batch=data.block, shuffle=False, seed=task.seed)
+        train = replace(preset.train, steps=len(data.intervals), batch_size=data.block, shuffle=False, seed=task.seed)
         return Training(stack, data, jumps(), train, info={"size": size, "method": method}, watch=watch)
 
     def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:

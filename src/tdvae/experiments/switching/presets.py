@@ -10,7 +10,8 @@ import torch
 from tdvae.data.switching import LAST, OPENING, SwitchingCurriculum, SwitchingSettings
 from tdvae.errors import InputError
 from tdvae.experiments.shared.probes import PROBES
-from tdvae.jumps import Around, Bridging, Consecutive, Jumps, Mixture, Uniform, Widening
+from tdvae.experiments.switching.pairs import Around, Bridging
+from tdvae.jumps import Consecutive, Jumps, Mixture, Uniform, Widening
 from tdvae.models import NextStepConfig, TDVAEConfig
 from tdvae.models.config import RecurrentConfig
 from tdvae.objectives import Objective, next_step_loss, tdvae_loss
@@ -55,7 +56,7 @@ class Preset:
 
 # What we found to learn, and why, is in docs/switching.md.
 _TRAIN = TrainConfig(
-    batch=32,
+    batch_size=32,
     pairs=32,
     learning_rate=5e-3,
     adam_beta2=0.99,
@@ -69,7 +70,7 @@ _TRAIN = TrainConfig(
 
 PRESETS = {
     "smoke": Preset(
-        replace(_TRAIN, batch=4, pairs=4, validate_every=3, checkpoint_every=3, log_every=3),
+        replace(_TRAIN, batch_size=4, pairs=4, validate_every=3, checkpoint_every=3, log_every=3),
         stages=((2, 3), (4, 3)),
         sizes=(4, 6),
         intervals=(2, 4),
@@ -95,20 +96,20 @@ def longest(preset: Preset) -> SwitchingSettings:
 
 def config(method: str, size: int) -> RecurrentConfig:
     """Both methods' models, around one and the same LSTM."""
-    lstm: dict[str, Any] = {"belief_network": "chrono_lstm", "belief": size, "memory": (1.0, 200.0)}
+    lstm: dict[str, Any] = {"lstm_init": "chrono", "belief": size, "timescales": (1.0, 200.0)}
     if method == "tdvae":
         return TDVAEConfig(
-            likelihood="first_components",
+            likelihood="coordinates",
             noise=0.1,
             layers=1,
             latent=5,
             maps="residual",
             hidden=32,
             blocks=1,
-            drift="stay",
-            smoothing="product",
+            drift="residual",
+            posterior="product",
             smoothing_sees_b2=False,
-            log_sigma=-1.5,
+            init_log_sigma=-1.5,
             **lstm,
         )
     return NextStepConfig(decoder=(32, 32), noise="predicted", **lstm)
@@ -131,5 +132,5 @@ def curriculum(preset: Preset, seed: int) -> SwitchingCurriculum:
         shorter = torch.randint(1, interval + 1, (steps,), generator=generator)
         mixed = torch.rand(steps, generator=generator) < preset.mixed
         intervals += torch.where(mixed, shorter, interval).tolist()
-    batch = preset.train.batch * preset.runs
+    batch = preset.train.batch_size * preset.runs
     return SwitchingCurriculum(longest(preset), tuple(intervals), batch, derive_seed(seed, TRAIN) % 2**62)

@@ -1,0 +1,96 @@
+"""Laws of pairs around the last switch and across the separating interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Generator, Tensor
+
+from tdvae.errors import InputError
+from tdvae.jumps import Jumps, refuse_outermost, uniform_integers
+from tdvae.types import Pairs
+
+
+@dataclass(frozen=True)
+class Around(Jumps):
+    """A ``share`` of the jumps begins within ``reach`` steps of the time ``ending`` steps before the last: around an
+    event that is there in every sequence. Others begin anywhere; all have the law ``steps``."""
+
+    outermost = True
+    share: float
+    ending: int
+    reach: int
+    steps: Jumps
+
+    def __post_init__(self) -> None:
+        refuse_outermost(self.steps)
+        if not 0 <= self.share <= 1:
+            raise InputError(f"share: expected between 0 and 1, got {self.share}")
+        if self.reach < 0 or self.ending < self.reach + self.steps.longest:
+            raise InputError(
+                f"ending: expected room for {self.reach} steps and a jump of {self.steps.longest}, got {self.ending}"
+            )
+
+    @property
+    def longest(self) -> int:
+        return max(self.steps.longest, self.ending + self.reach)
+
+    def draw(self, shape: tuple[int, ...], generator: Generator, progress: float = 1.0) -> Tensor:
+        return self.steps.draw(shape, generator, progress)
+
+    def limited(self, limit: int) -> Around:
+        return replace(self, steps=self.steps.limited(limit))
+
+    def sample(self, lengths: Tensor, k: int, generator: Generator, progress: float = 1.0) -> Pairs:
+        self.check_room(lengths)
+        pairs = self.steps.sample(lengths, k, generator, progress)
+        off = torch.randint(-self.reach, self.reach + 1, pairs.t1.shape, generator=generator)
+        t1 = lengths.cpu()[:, None] - self.ending + off
+        t1 = torch.where(torch.rand(t1.shape, generator=generator) < self.share, t1, pairs.t1)
+        return Pairs(t1, t1 + pairs.dt)
+
+
+@dataclass(frozen=True)
+class Bridging(Jumps):
+    """A ``share`` of the pairs leads from anywhere in the middle of a sequence into its end; others follow ``steps``.
+
+    The middle begins after ``opening`` steps and ends ``ending`` steps before the last. What the opening says about the
+    ending is then asked of every belief between them, however far apart they are.
+    """
+
+    outermost = True
+    share: float
+    opening: int
+    ending: int
+    steps: Jumps
+    since: float = 0.0  # share of the training before the first bridges: a state has to be there before it is asked for
+
+    def __post_init__(self) -> None:
+        refuse_outermost(self.steps.steps if isinstance(self.steps, Around) else self.steps)
+        for name in ("share", "since"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name}: expected between 0 and 1, got {getattr(self, name)}")
+        if self.opening < 0 or self.ending < 1:
+            raise InputError(
+                f"bridges: expected opening >= 0 and ending >= 1, got opening={self.opening}, ending={self.ending}"
+            )
+
+    @property
+    def longest(self) -> int:
+        return max(self.steps.longest, self.opening + self.ending)
+
+    def draw(self, shape: tuple[int, ...], generator: Generator, progress: float = 1.0) -> Tensor:
+        return self.steps.draw(shape, generator, progress)
+
+    def limited(self, limit: int) -> Bridging:
+        return replace(self, steps=self.steps.limited(limit))
+
+    def sample(self, lengths: Tensor, k: int, generator: Generator, progress: float = 1.0) -> Pairs:
+        self.check_room(lengths)
+        pairs = self.steps.sample(lengths, k, generator, progress)
+        before = lengths.cpu()[:, None].expand(-1, k) - self.ending  # the middle's last time
+        t1 = self.opening + uniform_integers(before - self.opening, generator)
+        t2 = before + 1 + uniform_integers(torch.full_like(before, self.ending - 1), generator)
+        bridge = torch.rand(t1.shape, generator=generator) < (self.share if progress >= self.since else 0.0)
+        return Pairs(torch.where(bridge, t1, pairs.t1), torch.where(bridge, t2, pairs.t2))
