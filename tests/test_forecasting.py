@@ -12,6 +12,8 @@ import torch
 import tdvae
 from tdvae import cli
 from tdvae.data import from_npz, split
+from tdvae.forecasting.calibration import calibrate
+from tdvae.models.decoders import GaussianDecoder
 
 
 def save_signals(path: Path, n: int = 40, steps: int = 20) -> Path:
@@ -29,13 +31,55 @@ def test_command_line_and_python_train_the_same(tmp_path: Path, monkeypatch: pyt
     cli.main()
     train, validation, _ = split(from_npz(file), seed=5)
     recipe = tdvae.recipe(train, longest_jump=3, steps=4, seed=5)
-    tdvae.fit(recipe.learner, train, recipe.jumps, recipe.config, tmp_path / "python", validation, progress="none")
+    recipe.fit(train, validation, tmp_path / "python", progress="none")
     runs = [tmp_path / "runs" / "signals", tmp_path / "python"]
     configs = [json.loads((run / "config.json").read_text()) for run in runs]
     for part in ("model", "train", "jumps", "objective", "data"):
         assert configs[0][part] == configs[1][part], part
     of_command, of_python = (tdvae.load(run).state_dict() for run in runs)
     assert all(torch.equal(value, of_python[name]) for name, value in of_command.items())
+
+
+def overdispersed() -> tuple[tdvae.TDVAE, tdvae.Sequences]:
+    """An untrained model on white noise whose σ is four times too wide."""
+    data = tdvae.data.from_arrays(np.random.default_rng(1).normal(size=(60, 24, 1)))
+    model = tdvae.models.for_data(data, latent=2, hidden=8, belief=4, readout=8, init_log_sigma=-4.0)
+    assert isinstance(model.p_D, GaussianDecoder)
+    with torch.no_grad():
+        model.p_D.log_sigma.fill_(np.log(4.0))
+    return model, data
+
+
+def test_calibration_finds_the_scale_of_the_noise() -> None:
+    model, data = overdispersed()
+    found = calibrate(model, data, longest_jump=5)
+    assert found is not None
+    assert found.noise_scale == pytest.approx(0.25, rel=0.2)
+    assert found.nll_after < found.nll_before - 0.5
+    belief = tdvae.belief_at(model, data, 12)
+    place = tdvae.forecast(model, belief, 2).cdf(data.x[:, 13])
+    assert 0.8 <= float(((place - 0.5).abs() <= 0.45).float().mean()) <= 0.98
+    assert calibrate(model, data, longest_jump=5) == found  # it starts from the model without calibration
+
+
+def test_other_likelihoods_are_left_as_they_are() -> None:
+    data = tdvae.data.from_arrays(np.zeros((6, 8, 3), dtype=np.int64))
+    model = tdvae.models.for_data(data, classes=2)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    assert calibrate(model, data, longest_jump=2) is None
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_run_keeps_its_calibration_and_logs_it(tmp_path: Path) -> None:
+    train, validation, _ = split(from_npz(save_signals(tmp_path / "signals.npz")), seed=0)
+    recipe = tdvae.recipe(train, longest_jump=2, steps=3)
+    recipe.fit(train, validation, tmp_path / "run", progress="none")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    scale = next(line["calibration/noise_scale"] for line in lines if "calibration/noise_scale" in line)
+    loaded = tdvae.load(tmp_path / "run")
+    assert isinstance(loaded, tdvae.TDVAE)
+    assert isinstance(loaded.p_D, GaussianDecoder)
+    assert float(loaded.p_D.log_noise_scale) == pytest.approx(np.log(scale), abs=1e-6)
 
 
 def test_a_recipe_leaves_the_random_state_alone() -> None:

@@ -23,7 +23,7 @@ from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, by_key
 from tdvae.rollouts import belief_at
 from tdvae.saved import SavedModel
-from tdvae.training import FitResult, fit
+from tdvae.training import FitResult
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
 
@@ -84,7 +84,7 @@ def train(own: OwnData, recipe: Recipe, run_dir: Path, resume: bool) -> FitResul
         raise InputError(f"longest_jump: {own.longest_jump} steps do not fit the shortest sequence of {shortest}")
     if int(test.lengths.min()) < 2:
         raise InputError("lengths: a test sequence of a single step has nothing to forecast, expected at least 2")
-    return fit(recipe.learner, data, recipe.jumps, recipe.config, run_dir, validation, resume, own.info())
+    return recipe.fit(data, validation, run_dir, resume, own.info())
 
 
 @torch.no_grad()

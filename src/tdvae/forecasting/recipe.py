@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from tdvae.errors import InputError
+from tdvae.forecasting.calibration import calibrate
 from tdvae.jumps import Jumps, Uniform, Widening
-from tdvae.models import for_data
+from tdvae.models import TDVAE, for_data
 from tdvae.objectives import Learner
-from tdvae.training import TrainConfig
+from tdvae.training import FitResult, TrainConfig, fit
 from tdvae.training.config import derive_seed
+from tdvae.training.log import Progress
 from tdvae.types import Sequences
 
 VALIDATIONS = 20  # per training
@@ -23,7 +26,7 @@ WARMUP = 200  # steps; at most a tenth of the training
 
 @dataclass(frozen=True)
 class Recipe:
-    """What `tdvae.fit` needs beside the data: a model with its objective, the jumps and the training config.
+    """A model with its objective, the jumps and the training config; `fit` trains and calibrates it.
 
     >>> import numpy as np, tdvae
     >>> recipe = tdvae.recipe(tdvae.data.from_arrays(np.random.randn(20, 30)), longest_jump=5)
@@ -34,6 +37,26 @@ class Recipe:
     learner: Learner
     jumps: Jumps
     config: TrainConfig
+
+    def fit(
+        self,
+        data: Sequences,
+        validation: Sequences,
+        run_dir: str | Path,
+        resume: bool = False,
+        info: dict[str, Any] | None = None,
+        progress: Progress = "bar",
+    ) -> FitResult:
+        """Train with `tdvae.fit`, then calibrate the forecasts on the validation sequences."""
+
+        def finish() -> dict[str, float]:
+            assert isinstance(self.learner.model, TDVAE)
+            found = calibrate(self.learner.model, validation, self.jumps.longest, self.config.seed)
+            return {} if found is None else {f"calibration/{name}": value for name, value in asdict(found).items()}
+
+        return fit(
+            self.learner, data, self.jumps, self.config, run_dir, validation, resume, info, progress, finish=finish
+        )
 
 
 def recipe(data: Sequences, longest_jump: int = 10, steps: int = 10_000, seed: int = 0, **model_options: Any) -> Recipe:
@@ -52,7 +75,7 @@ def recipe(data: Sequences, longest_jump: int = 10, steps: int = 10_000, seed: i
     >>> recipe.config.schedule, recipe.learner.model.config.latent
     ('cosine', 4)
 
-    To train: ``tdvae.fit(recipe.learner, data, recipe.jumps, recipe.config, run_dir="runs/mine")``.
+    To train: ``recipe.fit(data, validation, run_dir="runs/mine")``.
     """
     for name, value in (("longest_jump", longest_jump), ("steps", steps)):
         if value < 1:
