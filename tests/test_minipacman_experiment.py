@@ -185,16 +185,25 @@ def test_the_observed_state_is_a_block_beside_the_results_as_printed(
     content = json.loads(path.read_text())
     assert content["measures"]["elbo"] == {"tdvae": 1}
     measures = content["measures"]["observed_state"]
-    with_state = {*COMPARED, "tdvae_jumps"}
     for name in ("elbo", "nll_joint", "nll_over_next_step"):
-        assert set(measures[name]) == with_state
-    assert set(measures["nll"]) == {*with_state, "next_step"}
+        assert set(measures[name]) == set(COMPARED)
+    assert set(measures["nll"]) == {*COMPARED, "next_step"}
     of_seed = measures["nll"]["tdvae"]["mean"] / measures["nll"]["next_step"]["mean"]
     assert measures["nll_over_next_step"]["tdvae"]["mean"] == pytest.approx(of_seed)
-    assert {"tdvae_jumps, belief", "last seen"} <= set(measures["ghost_probe"])
+    assert {"tdvae, belief", "last seen"} <= set(measures["ghost_probe"])
     assert content["blocks"]["observed_state"]["command"].startswith("tdvae run minipacman-observed-state")
     write_results(path, {"experiment": "minipacman", "measures": {"elbo": {"tdvae": 2}}})
     rewritten = json.loads(path.read_text())
     assert rewritten["measures"]["elbo"] == {"tdvae": 2}
     assert rewritten["measures"]["observed_state"] == measures
     assert (path.parent / "minipacman_observed_state.png").exists()
+
+
+def test_jumps_are_a_block_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "sys.argv", ["tdvae", "run", "minipacman-jumps", "--preset", "smoke", "--run-dir", str(tmp_path / "run")]
+    )
+    cli.main()
+    measures = json.loads((tmp_path / "run" / "minipacman.json").read_text())["measures"]["observed_state_jumps"]
+    assert set(measures["elbo"]) == {"tdvae"}
+    assert {"last seen", "tdvae, belief"} <= set(measures["ghost_probe"])

@@ -19,6 +19,7 @@ EXPERIMENTS: dict[str, str] = {
     "moving-mnist": "tdvae.experiments.moving_mnist:EXPERIMENT",
     "minipacman": "tdvae.experiments.minipacman:EXPERIMENT",
     "minipacman-observed-state": "tdvae.experiments.minipacman:OBSERVED_STATE",
+    "minipacman-jumps": "tdvae.experiments.minipacman:JUMPS",
     "first-person": "tdvae.experiments.first_person:EXPERIMENT",
 }
 OTHER_RUNS = {"fit": "tdvae.forecasting:RUNS"}  # runs that are of no experiment
