@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +14,7 @@ from tdvae.errors import InputError
 from tdvae.models.base import Model
 from tdvae.models.ssm import StateSpace, one_action
 from tdvae.objectives import TDVAEParts, elbo_terms_given, terms_given
+from tdvae.rollouts import rollout
 from tdvae.types import Belief, Pairs, Sequences, State, repeated
 
 ROWS_AT_ONCE = 20_000  # samples × pairs that are computed together: more is no faster, and takes more memory
@@ -78,11 +79,14 @@ class Forecast:
 
 
 @torch.no_grad()
-def forecast(model: Model, belief: Belief, dt: int, samples: int = 200, a: Tensor | None = None) -> Forecast:
+def forecast(
+    model: Model, belief: Belief, dt: int | Sequence[int], samples: int = 200, a: Tensor | None = None
+) -> Forecast:
     r"""The density of the observation ``dt`` steps after a belief, by Monte Carlo.
 
     It estimates :math:`\int p_B(z_t | b_t)\, p_T(z_{t+δt} | z_t)\, p_D(x_{t+δt} | z_{t+δt})` from ``samples`` states.
-    With actions, ``a`` (..., dt, A) holds those of the jump.
+    With actions, ``a`` (..., dt, A) holds those of the jump. A list of jumps is made one after another, and the density
+    is that of the observation after the last.
 
     >>> import torch, tdvae
     >>> model = tdvae.load("oscillator")
@@ -91,7 +95,11 @@ def forecast(model: Model, belief: Belief, dt: int, samples: int = 200, a: Tenso
     >>> density.mean.shape
     torch.Size([1, 1])
     """
-    return Forecast(model.predict(model.sample_state(belief, _at_least_one(samples)), dt, a))
+    *before, last = [dt] if isinstance(dt, int) else list(dt) or [0]  # 0 is refused as a jump
+    state = model.sample_state(belief, _at_least_one(samples))
+    if before:
+        state = rollout(model, state, before, a)[-1]
+    return Forecast(model.predict(state, last, None if a is None else a[..., sum(before) :, :]))
 
 
 @torch.no_grad()
