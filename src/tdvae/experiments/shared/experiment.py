@@ -83,12 +83,19 @@ class Experiment(ABC, Generic[P]):
     Objects have no state, since they are sent to other processes; what a run depends on is in its preset and task.
     """
 
-    name: str  # of results/NAME.json, and in the info of runs
+    name: str  # in the info of runs, and of results/NAME.json unless `results_name` differs
+    results_name = ""  # the results file, if it is another experiment's
+    block = ""  # the block of that file that holds this experiment's results
     title: str  # heads the tables
     presets: dict[str, P]
     published = "cpu"  # the preset of our published results
     paper = _NO_NUMBERS  # the paper's, where it gives any
     rollout_options = ""  # of a `tdvae rollout` that shows something
+
+    @property
+    def file(self) -> str:
+        """The name of the results file."""
+        return f"{self.results_name or self.name}.json"
 
     @abstractmethod
     def tasks(self, preset: P, seeds: list[int]) -> list[Task]:

@@ -91,8 +91,8 @@ def _write(
 ) -> None:
     """The results and the figures, into each folder."""
     for folder in folders:
-        path = folder / f"{experiment.name}.json"
-        write_results(path, content)
+        path = folder / experiment.file
+        write_results(path, content, experiment.block)
         print(f"wrote {path}")
         for drawn in experiment.draw(preset, content, runs, folder):
             print(f"wrote {drawn}")
