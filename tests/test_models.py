@@ -292,7 +292,8 @@ def test_what_a_posterior_borrows_is_its_own_models(name: str) -> None:
             with torch.no_grad():
                 for p in lender.parameters():
                     p.add_(0.1)
-        assert not torch.allclose(*means)
+        before, after = means
+        assert not torch.allclose(before, after)
 
 
 def posterior_mean(model: Model) -> Tensor:
