@@ -46,8 +46,9 @@ def calibrate(model: TDVAE, validation: Sequences, longest_jump: int, seed: int 
 
     Calling it again gives the same result: it starts from a model without calibration.
     """
-    heads = [part.heads for part in (model.p_B, model.p_T) if isinstance(getattr(part, "heads", None), DenseHeads)]
-    if not isinstance(model.p_D, GaussianDecoder) or len(heads) < 2:
+    parts = [getattr(ladder, "heads", None) for ladder in (model.p_B, model.p_T)]
+    heads = [part for part in parts if isinstance(part, DenseHeads)]
+    if not isinstance(model.p_D, GaussianDecoder) or len(heads) < len(parts):
         return None
     some = validation.select(torch.arange(min(len(validation), MOST_SEQUENCES)))
     nll: dict[tuple[float, float], float] = {}
@@ -87,9 +88,5 @@ def _scores(model: TDVAE, sequences: Sequences, longest_jump: int) -> Iterator[l
             components = forecast(model, belief, dt, SAMPLES, actions).components
             assert isinstance(components, DiagonalNormal)
             x = sequences.x[:, start + dt - 1]
-            yield [
-                -float(
-                    Forecast(replace(components, log_sigma=components.log_sigma + math.log(scale))).log_prob(x).mean()
-                )
-                for scale in NOISE_SCALES
-            ]
+            scaled = (replace(components, log_sigma=components.log_sigma + math.log(s)) for s in NOISE_SCALES)
+            yield [-float(Forecast(each).log_prob(x).mean()) for each in scaled]

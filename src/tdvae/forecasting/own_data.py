@@ -32,6 +32,8 @@ HORIZONS = (1, 2, 5, 10, 20, 50, 100)
 SAMPLES = 200
 LABELS = {
     "nll": "NLL of the model, nats per step",
+    "coverage_50": "coverage of its 50 % interval",
+    "coverage_90": "coverage of its 90 % interval",
     "nll_last_value": "… of the last value, with fitted spread",
     "nll_marginal": "… of the marginal",
 }
@@ -104,6 +106,10 @@ def evaluate(model: Model, own: OwnData, seed: int) -> Measures:
         measures["nll"][str(dt)] = -float(density.log_prob(future).mean())
         measures["nll_marginal"][str(dt)] = -float(_marginal(data, model).log_prob(future).mean())
         if data.x.is_floating_point():
+            place = (density.cdf(future) - 0.5).abs()
+            for width in (50, 90):
+                covered = float((place <= width / 200).float().mean())
+                measures.setdefault(f"coverage_{width}", {})[str(dt)] = covered
             last = _last_value(data, test.x[:, start - 1], dt)
             measures.setdefault("nll_last_value", {})[str(dt)] = -float(last.log_prob(future).mean())
     return measures

@@ -103,9 +103,10 @@ def fit(
     for sequences in (data, validation):
         if sequences is not None:
             jumps.check_room(sequences.lengths)
-    return _Training(
+    training = _Training(
         learner, data, jumps, config, Path(run_dir), validation, resume, info or {}, progress, watch, finish
-    ).run()
+    )
+    return training.run()
 
 
 class _Training:
