@@ -19,7 +19,7 @@ from tdvae.types import Sequences, State
 
 torch.set_num_threads(1)
 
-SMALL = ["--steps", "2", "--latent", "2", "--belief", "4", "--batch", "4"]
+SMALL = ["--steps", "2", "--latent", "2", "--belief", "4", "--batch-size", "4"]
 
 
 def numbers(*shape: int, seed: int = 0) -> Any:
@@ -277,12 +277,12 @@ def test_negative_seeds_are_refused_before_anything_is_written(refusal: Refusal,
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--steps", "0"), ("--batch", "0"), ("--layers", "0"), ("--latent", "0"), ("--belief", "-1")],
+    [("--steps", "0"), ("--batch-size", "0"), ("--layers", "0"), ("--latent", "0"), ("--belief", "-1")],
 )
 def test_sizes_of_nothing_are_refused_by_name(option: str, value: str, refusal: Refusal, tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", x=numbers(10, 12))
     message = refusal("fit", tmp_path / "mine.npz", *SMALL, "--longest-jump", "3", "--run-dir", "new", option, value)
-    assert option.removeprefix("--") in message
+    assert option.removeprefix("--").replace("-", "_") in message
     assert value in message
     assert not (tmp_path / "new").exists()
 
@@ -473,13 +473,13 @@ def test_an_unknown_choice_lists_the_known_ones() -> None:
         {"maps": "dense"},
         {"dt": "raw"},
         {"drift": "fall"},
-        {"smoothing": "none"},
+        {"posterior": "none"},
         {"classes": 3},
         {"classes": None, "likelihood": "categorical"},
         {"classes": 0, "likelihood": "categorical"},
-        {"sigma": 0.0, "likelihood": "coordinates"},
-        {"sigma": -1.0, "likelihood": "coordinates"},
-        {"sigma": float("nan"), "likelihood": "coordinates"},
+        {"noise": 0.0, "likelihood": "coordinates"},
+        {"noise": -1.0, "likelihood": "coordinates"},
+        {"noise": float("nan"), "likelihood": "coordinates"},
         {"event_shape": (9,), "likelihood": "coordinates"},
         {"event_shape": (2, 2), "likelihood": "coordinates"},
         {"timescales": (0.0, 10.0), "belief_network": "linear_recurrence"},

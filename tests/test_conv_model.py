@@ -195,7 +195,7 @@ def test_bad_sizes_and_frames_are_named() -> None:
         ConvTDVAEConfig(event_shape=(3, 60, 64))
     with pytest.raises(InputError, match=r"^event_shape: .*\(64, 64, 3\)"):
         ConvTDVAEConfig(event_shape=(64, 64, 3))
-    with pytest.raises(InputError, match=r"^shown: only a belief of one layer"):
+    with pytest.raises(InputError, match=r"^input_skip: only a belief of one layer"):
         ConvTDVAEConfig(input_skip=1)
     with pytest.raises(InputError, match=r"^encoder's convolutions: expected at least 2, got 1"):
         ConvTDVAEConfig(encoder=(8,))

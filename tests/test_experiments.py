@@ -228,7 +228,7 @@ def test_a_class_that_training_never_saw_still_gets_a_finite_score(
 
 # The commands, end to end
 
-SMALL = ["--longest-jump", "3", "--latent", "2", "--belief", "8", "--batch", "4"]
+SMALL = ["--longest-jump", "3", "--latent", "2", "--belief", "8", "--batch-size", "4"]
 FAST, FASTEST = ["--steps", "20", *SMALL], ["--steps", "3", *SMALL]
 DT = ["1", "5", "20", "100"]
 SKIPS = ["20", "100"]

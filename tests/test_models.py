@@ -9,7 +9,8 @@ from typing import Literal
 
 import pytest
 import torch
-from torch import Tensor
+from lightning_fabric import Fabric
+from torch import Tensor, nn
 
 import tdvae
 from tdvae import Learner, Sequences, TDVAEConfig, TrainConfig, jumps
@@ -26,12 +27,13 @@ from tdvae.models import (
 )
 from tdvae.models.config import LatentConfig, ModelConfig, RecurrentConfig
 from tdvae.models.decoders import GaussianDecoder
-from tdvae.models.ssm import FilteringLadder
-from tdvae.models.tdvae import SmoothingLadder, TransitionLadder
+from tdvae.models.ssm import StateSpace
+from tdvae.models.tdvae import TransitionLadder
 from tdvae.nn.dense import JumpEmbedding
 from tdvae.nn.drift import Rotation
 from tdvae.nn.ladder import product
 from tdvae.nn.recurrent import ActionSummary, DeepLSTMBelief, LinearRecurrenceBelief
+from tdvae.training import checkpoint
 from tdvae.types import Latent, Pairs, State
 
 TURNING = TDVAEConfig(
@@ -186,17 +188,60 @@ def test_states_roll_out_and_decode(any_model: Model) -> None:
     assert bool(torch.isfinite(density.log_prob(sequences.x[:, 13])).all())
 
 
-def test_a_saved_model_loads_as_the_same(any_model: Model, tmp_path: Path) -> None:
-    data = observations(any_model.config)
-    config = TrainConfig(steps=2, batch_size=2, pairs=3)
-    tdvae.fit(Learner(any_model), data, jumps.Uniform(1, 3), config, tmp_path / "run", progress="none")
-    loaded = tdvae.load(tmp_path / "run")
-    assert loaded.config == any_model.config
-    for name, value in any_model.state_dict().items():
+# One of each kind of model: what is particular to a config, the tests without `fit` cover for all of them.
+KINDS = ["one_layer", "conv", "next_step", "mean_field", "filtering"]
+
+
+def assert_same_model(loaded: Model, model: Model) -> None:
+    assert loaded.config == model.config
+    assert loaded.state_dict().keys() == model.state_dict().keys()
+    for name, value in model.state_dict().items():
         assert torch.equal(value, loaded.state_dict()[name]), name
 
 
+def test_a_saved_model_loads_as_the_same(any_model: Model, tmp_path: Path) -> None:
+    """From a run folder as `fit` leaves it; that `fit` leaves such a folder is the next test's."""
+    weights = {"weights": Learner(any_model).state_dict()}
+    checkpoint.save_numbered(tmp_path / "run" / "checkpoints", "step", 1, weights, {}, keep=1)
+    config = {"model": any_model.describe(), "info": {}}
+    checkpoint.write_file(tmp_path / "run" / "config.json", checkpoint.to_json(config))
+    assert_same_model(tdvae.load(tmp_path / "run"), any_model)
+
+
+@pytest.mark.parametrize("any_model", KINDS, indirect=True)
+def test_a_trained_model_loads_as_the_same(any_model: Model, tmp_path: Path) -> None:
+    data, config = observations(any_model.config), TrainConfig(steps=2, batch_size=2, pairs=3)
+    tdvae.fit(Learner(any_model), data, jumps.Uniform(1, 3), config, tmp_path / "run", progress="none")
+    assert_same_model(tdvae.load(tmp_path / "run"), any_model)
+
+
+class OfTensors(nn.Module):
+    """A model's loss as a function of plain tensors, whose types Fabric converts."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.learner = Learner(model)
+
+    def forward(self, batch: dict[str, Tensor], t1: Tensor, t2: Tensor) -> Tensor:
+        return self.learner(Sequences(**batch), Pairs(t1, t2)).total
+
+
 @pytest.mark.parametrize("precision", ["bf16-mixed", "64-true"])
+def test_other_precisions_give_gradients(any_model: Model, precision: Literal["bf16-mixed", "64-true"]) -> None:
+    """A step as `fit` makes it, without its files: every config has parts that could mix types."""
+    fabric = Fabric(accelerator="cpu", devices=1, precision=precision)
+    sequences = observations(any_model.config)
+    pairs = jumps.Uniform(1, 3).sample(sequences.lengths, 3, torch.Generator().manual_seed(0))
+    loss = fabric.setup_module(OfTensors(any_model))(sequences.named(), pairs.t1, pairs.t2)
+    fabric.backward(loss)
+    for name, parameter in any_model.named_parameters():
+        assert parameter.dtype == (torch.float64 if precision == "64-true" else torch.float32), name
+        assert parameter.grad is None or bool(torch.isfinite(parameter.grad).all()), name
+    assert any(parameter.grad is not None for parameter in any_model.parameters())
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "64-true"])
+@pytest.mark.parametrize("any_model", KINDS, indirect=True)
 def test_other_precisions_train(any_model: Model, tmp_path: Path, precision: Literal["bf16-mixed", "64-true"]) -> None:
     config = TrainConfig(steps=2, batch_size=2, pairs=3, precision=precision, accelerator="cpu")
     law = jumps.Uniform(1, 3)
@@ -216,18 +261,52 @@ def test_every_parameter_learns(any_model: Model) -> None:
     assert still == []
 
 
-def test_a_copy_of_a_model_is_independent_of_it() -> None:
-    """q_S borrows p_B and the drift: in a copy it must borrow the copy's."""
-    model = build(TURNING)
-    twin = copy.deepcopy(model)
+def test_a_copy_of_a_model_is_independent_of_it(any_model: Model) -> None:
+    """q_S borrows p_B and the drift, a filtering q borrows p_T: in a copy each must borrow the copy's."""
+    sequences = observations(any_model.config)
+    pairs = jumps.Uniform(1, 4).sample(sequences.lengths, 5, torch.Generator().manual_seed(0))
+    twin = Learner(copy.deepcopy(any_model))
+
+    def loss() -> Tensor:
+        torch.manual_seed(1)
+        return twin(sequences, pairs).total
+
     with torch.no_grad():
-        for p in model.parameters():
+        before, original = loss(), Learner(any_model)(sequences, pairs).total
+        for p in any_model.parameters():
             p.zero_()
-    assert isinstance(twin.q_S, SmoothingLadder)
-    assert twin.q_S._prior is not None
-    assert twin.q_S._back is not None
-    assert twin.q_S._prior.__self__ is twin.p_B  # type: ignore[attr-defined]
-    assert twin.q_S._back.__self__ is twin.p_T.drift  # type: ignore[attr-defined]
+        assert not torch.equal(Learner(any_model)(sequences, pairs).total, original)
+        assert torch.equal(loss(), before)
+
+
+@pytest.mark.parametrize("name", ["turning", "filtering_corrects"])
+def test_what_a_posterior_borrows_is_its_own_models(name: str) -> None:
+    """A product posterior is p_B or p_T times a message: in a copy, too, it changes with the copy's."""
+    torch.manual_seed(1)
+    for model in (build({**CONFIGS, **STATE_SPACE}[name]), copy.deepcopy(build({**CONFIGS, **STATE_SPACE}[name]))):
+        means = []
+        for _ in range(2):
+            torch.manual_seed(0)
+            means.append(posterior_mean(model))
+            lender = model.p_B if isinstance(model, TDVAE) else model.get_submodule("p_T")
+            with torch.no_grad():
+                for p in lender.parameters():
+                    p.add_(0.1)
+        before, after = means
+        assert not torch.allclose(before, after)
+
+
+def posterior_mean(model: Model) -> Tensor:
+    """The mean of the top layer of q_S(z_t1 | …), or of q(z_t | z_{t-1}, b_t)."""
+    z = Latent(tuple(torch.randn(4, size) for size in [8, 8] if isinstance(model, TDVAE)) or (torch.randn(4, 3),) * 2)
+    if isinstance(model, TDVAE):
+        b1, b2 = torch.randn(2, 4, 10)
+        law = model.q_S.given(z, z, b1, b2, torch.ones(4, dtype=torch.long)).layers[-1]
+    else:
+        assert isinstance(model, StateSpace)
+        law = model.q.given(z, torch.randn(4, 50), State(z), torch.randn(4, 1, 3)).layers[-1]
+    assert isinstance(law, DiagonalNormal)
+    return law.mean.detach()
 
 
 def test_a_linear_recurrence_is_the_plain_loop() -> None:
@@ -248,17 +327,50 @@ def test_a_linear_recurrence_is_the_plain_loop() -> None:
     torch.testing.assert_close(end.carry[0], last.carry[0], rtol=1e-4, atol=1e-5)
 
 
-def test_higher_belief_layers_reach_lower_ones_a_step_later() -> None:
-    """App. C: b^1_t depends on b^2_{t-1}, and as its b^0 on b^L_{t-1}; the layer below is of the same time."""
-    network = DeepLSTMBelief(inputs=1, size=4, layers=3)
-    code = torch.randn(1, 12, requires_grad=True)
-    belief = network.initial(1)
-    codes, _ = network.scan(tdvae.Belief(code, belief.carry), torch.randn(1, 1, 1))
-    for layer, sources in ((0, {0, 1, 2}), (1, {0, 1, 2}), (2, {0, 1, 2})):
-        (gradient,) = torch.autograd.grad(codes[0, 0, 4 * layer : 4 * layer + 4].sum(), code, retain_graph=True)
-        reached = {source for source in range(3) if float(gradient[0, 4 * source : 4 * source + 4].abs().sum()) > 0}
-        assert reached == sources
-    assert network.cells[2].input_size == 1 + 4  # the top layer has none above
+EVERY = {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("upward", "steps", "sources"),
+    [
+        # b^l_t sees b^l and b^{l+1} of t - 1, the lowest also b^L as its b^0; and what b^{l-1} has seen at t.
+        (True, 1, [{0, 1, 4}, {0, 1, 2, 4}, EVERY, EVERY, EVERY]),
+        (True, 2, [EVERY] * 5),
+        # Without the links to b^{l-1}_t, news come down by one layer per step.
+        (False, 1, [{0, 1, 4}, {1, 2}, {2, 3}, {3, 4}, {4}]),
+        (False, 2, [{0, 1, 2, 4}, {1, 2, 3}, {2, 3, 4}, {3, 4}, {4}]),
+    ],
+)
+def test_higher_belief_layers_reach_lower_ones_a_step_later(upward: bool, steps: int, sources: list[set[int]]) -> None:
+    """App. C, by which layers of the belief before have a gradient from each layer ``steps`` later."""
+    network = DeepLSTMBelief(inputs=1, size=4, layers=5)
+    if not upward:
+        with torch.no_grad():
+            for cell in list(network.cells)[1:]:
+                cell.get_parameter("weight_ih")[:, 1:5] = 0  # columns: x, the layer below, the layer above
+    code = torch.randn(1, 20, requires_grad=True)
+    codes, _ = network.scan(tdvae.Belief(code, network.initial(1).carry), torch.randn(1, steps, 1))
+    for layer, expected in enumerate(sources):
+        (gradient,) = torch.autograd.grad(codes[0, -1, 4 * layer : 4 * layer + 4].sum(), code, retain_graph=True)
+        reached = set(gradient.view(5, 4).abs().sum(1).nonzero()[:, 0].tolist())
+        assert reached == expected, layer
+
+
+def test_a_deep_belief_is_the_equation_of_app_c() -> None:
+    """b^l_t = RNN(b^l_{t-1}; x_t, b^{l-1}_t, b^{l+1}_{t-1}), written out; of the top layer without the last."""
+    network = DeepLSTMBelief(inputs=2, size=4, layers=3)
+    torch.nn.init.normal_(network.first)
+    x = torch.randn(6, 3, 2)
+    codes, last = network.scan(network.initial(6), x)
+    b, c = (list(part.split(4, -1)) for part in (network.initial(6).code, network.initial(6).carry[0]))
+    lowest, middle, top = network.cells
+    for t in range(3):
+        first, c[0] = lowest(torch.cat([x[:, t], b[2], b[1]], -1), (b[0], c[0]))
+        second, c[1] = middle(torch.cat([x[:, t], first, b[2]], -1), (b[1], c[1]))
+        third, c[2] = top(torch.cat([x[:, t], second], -1), (b[2], c[2]))
+        b = [first, second, third]
+        torch.testing.assert_close(codes[:, t], torch.cat(b, -1))
+    torch.testing.assert_close(last.carry[0], torch.cat(c, -1))
 
 
 def test_a_jump_sees_all_its_actions_and_no_others() -> None:
@@ -483,16 +595,6 @@ def test_a_filtering_belief_carries_paths_that_its_encoder_drew() -> None:
         whole = model.infer(codes.expand(4_000, -1, -1), data.x.expand(4_000, -1, -1), None).flat[:, -1]
     torch.testing.assert_close(online.mean(0), whole.mean(0), rtol=0, atol=0.08)
     torch.testing.assert_close(online.std(0), whole.std(0), rtol=0.08, atol=0)
-
-
-def test_a_copy_of_a_filtering_model_borrows_the_copys_transition() -> None:
-    config = FilteringConfig(latent=2, posterior="product", drift="rotation")
-    twin = copy.deepcopy(build(config))
-    assert isinstance(twin.q, FilteringLadder)
-    assert twin.q._prior is not None
-    assert twin.q._drift is not None
-    assert twin.q._prior.__self__ is twin.p_T  # type: ignore[attr-defined]
-    assert twin.q._drift.__self__ is twin.p_T.drift  # type: ignore[attr-defined]
 
 
 def test_a_withheld_length_is_summed_over() -> None:

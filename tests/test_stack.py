@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +14,8 @@ from torch import nn
 
 import tdvae
 from tdvae import InputError, Learner, Pairs, Sequences, TDVAEConfig, TrainConfig, jumps
-from tdvae.models import Model, NextStepConfig, build
+from tdvae.models import ConvTDVAEConfig, FilteringConfig, MeanFieldConfig, Model, NextStepConfig, build
+from tdvae.models.config import ModelConfig
 from tdvae.nn.lstm_scan import lstm_scan
 from tdvae.stack import Stack
 from tdvae.training.config import make_optimizers
@@ -31,7 +33,7 @@ TD = TDVAEConfig(
 NEXT = NextStepConfig(lstm_init="chrono", belief=5, decoder=(6,))
 
 
-def stack_of(config: TDVAEConfig | NextStepConfig, runs: int = R) -> tuple[Stack, list[Learner]]:
+def stack_of(config: ModelConfig, runs: int = R) -> tuple[Stack, list[Learner]]:
     torch.manual_seed(1)
     learners = [Learner(build(config)) for _ in range(runs)]
     return Stack(learners), learners
@@ -55,7 +57,7 @@ def torch_lstm(inputs: int, size: int) -> tuple[nn.LSTM, torch.Tensor]:
 
 
 def test_a_stack_takes_no_optimiser_that_reads_matrices() -> None:
-    stack, _ = stack_of(TDVAEConfig())
+    stack, _ = stack_of(TD)
     with pytest.raises(InputError, match="expected adam, got muon"):
         make_optimizers(TrainConfig(optimizer="muon"), stack)
 
@@ -219,3 +221,92 @@ def test_a_chrono_lstm_starts_with_the_memory_it_is_told() -> None:
     kept = forgetting.exp()
     assert 20 <= float(kept.min()) < 22
     assert 75 < float(kept.max()) <= 80
+
+
+# What can be stacked, and what cannot
+
+CATEGORICAL = NextStepConfig(event_shape=(2,), likelihood="categorical", classes=4, lstm_init="chrono", belief=5)
+BITS = replace(CATEGORICAL, likelihood="bernoulli", classes=None)
+LINEAR = replace(NEXT, belief_network="linear_recurrence", lstm_init="forget_bias", belief=3)
+ACTING = replace(NEXT, actions=3)
+
+
+def batch_for(config: ModelConfig) -> tuple[Sequences, Pairs]:
+    """A batch of observations of the model's kind, with actions if it takes them."""
+    classes, generator = getattr(config, "classes", None), torch.Generator().manual_seed(2)
+    shape = (R * B, T, *config.event_shape)
+    if classes is not None or getattr(config, "likelihood", None) == "bernoulli":
+        x = torch.randint(classes or 2, shape, generator=generator)
+    else:
+        x = torch.randn(shape, generator=generator)
+    actions = torch.randn(R * B, T, config.actions, generator=generator) if config.actions else None
+    return replace(batch()[0], x=x, actions=actions), batch()[1]
+
+
+@pytest.mark.parametrize(
+    "config", [CATEGORICAL, BITS, LINEAR, ACTING], ids=["classes", "bits", "linear recurrence", "actions"]
+)
+def test_each_run_of_a_stack_has_the_loss_it_has_alone(config: NextStepConfig) -> None:
+    stack, learners = stack_of(config)
+    sequences, pairs = batch_for(config)
+    total = stack(sequences, pairs).total
+    for run, learner in enumerate(learners):
+        rows = slice(run * B, (run + 1) * B)
+        torch.testing.assert_close(total[run], learner(sequences.select(rows), pairs.select(rows)).total)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        replace(TD, likelihood="categorical", classes=4, event_shape=(2,)),
+        replace(TD, likelihood="bernoulli", event_shape=(2,), observed_state=True),
+        MeanFieldConfig(lstm_init="chrono", latent=2, hidden=8, actions=3),
+        FilteringConfig(lstm_init="chrono", latent=2, hidden=8, actions=3, posterior="product"),
+    ],
+    ids=["td-vae of classes", "td-vae with observed bits", "mean field with actions", "filtering with actions"],
+)
+def test_every_weight_of_a_stack_has_a_gradient(config: ModelConfig) -> None:
+    stack, _ = stack_of(config)
+    stack(*batch_for(config)).total.sum().backward()
+    for name, weight in stack.weights.items():
+        assert weight.grad is not None, name
+        assert bool(torch.isfinite(weight.grad).all()), name
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (TDVAEConfig(), "belief_network: torch's LSTM cannot be stacked; choose lstm_init='chrono'"),
+        (NextStepConfig(), "belief_network: torch's LSTM cannot be stacked"),
+        (replace(TD, lstm_init="forget_bias", input_skip=2), "belief_network: torch's LSTM cannot be stacked"),
+        (NextStepConfig(belief_network="deep_lstm"), "belief_network: torch's LSTMCell cannot be stacked"),
+        (replace(TD, actions=2), "actions: a TD-VAE reads the actions of a jump with torch's GRU"),
+        (
+            ConvTDVAEConfig(event_shape=(3, 16, 16), encoder=(4, 6), belief=7, layers=1, channels=5, canvas=4),
+            "model: a convolutional TD-VAE cannot be stacked",
+        ),
+    ],
+)
+def test_what_cannot_be_stacked_is_refused_with_the_reason(config: ModelConfig, reason: str) -> None:
+    with pytest.raises(InputError, match=f"^{reason}"):
+        stack_of(config, runs=2)
+
+
+def test_different_objectives_are_not_stacked() -> None:
+    path = functools.partial(tdvae.objectives.tdvae_loss, gradient="path")
+    with pytest.raises(InputError, match="expected one objective"):
+        Stack([Learner(build(TD)), Learner(build(TD), path)])
+
+
+@pytest.mark.parametrize(
+    ("config", "wrong", "message"),
+    [(CATEGORICAL, 4, "class 4 came, but the model was built for 4"), (BITS, 255, "expected bits")],
+)
+def test_a_stack_and_its_models_refuse_wrong_values(config: NextStepConfig, wrong: int, message: str) -> None:
+    stack, _ = stack_of(config)
+    sequences, pairs = batch_for(config)
+    sequences.x[-1, -1, -1] = wrong
+    with pytest.raises(InputError, match=message):
+        stack(sequences, pairs)
+    with pytest.raises(InputError, match=message):
+        stack.models()[0].filter(sequences)

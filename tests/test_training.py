@@ -10,6 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,11 @@ from torch import Tensor
 import tdvae
 from tdvae import CheckpointError, DivergenceError, InputError, Learner, Sequences, TDVAEConfig, TrainConfig, jumps
 from tdvae.models import ConvTDVAEConfig, build
+from tdvae.stack import Stack
 from tdvae.training import checkpoint
 from tdvae.training.config import derive_seed, make_optimizers, rate_factor
 from tdvae.training.muon import Muon, orthogonalise
-from tdvae.types import LossTerms, Pairs
+from tdvae.types import LossTerms, Pairs, Terms
 
 TINY = TDVAEConfig(belief=6, layers=2, latent=2, maps="residual", hidden=8, blocks=1, decoder=(8,))
 QUICK = TrainConfig(
@@ -455,3 +458,136 @@ def test_adam_learns_what_it_should() -> None:
     assert first is not None
     assert last is not None
     assert last < first - 0.7
+
+
+# Runs of earlier versions
+
+
+def stopped(run_dir: Path, law: jumps.Jumps = LAW, subject: Learner | None = None) -> None:
+    """A run that was stopped in its sixth step: its last checkpoint is that of the fourth."""
+    subject = subject or learner()
+    original, calls = subject.objective, 0
+
+    @functools.wraps(original)
+    def stops(model: Any, sequences: Sequences, pairs: Pairs) -> Terms:
+        nonlocal calls
+        calls += model.training
+        if calls == 6:
+            raise KeyboardInterrupt
+        return original(model, sequences, pairs)
+
+    if isinstance(subject, Stack):
+        subject._one[0].objective = stops  # the runs' common objective
+    else:
+        subject.objective = stops
+    with pytest.raises(KeyboardInterrupt):
+        fit_with(law, run_dir, subject, resume=False)
+
+
+def fit_with(law: jumps.Jumps, run_dir: Path, subject: Learner, resume: bool) -> None:
+    config = TrainConfig(**{**QUICK.__dict__, "optimizer": "adam", "batch_size": 6})
+    tdvae.fit(subject, data(12), law, config, run_dir, validation=data(6), resume=resume, progress="none")
+
+
+def stacked_learner() -> Stack:
+    torch.manual_seed(derive_seed(8))
+    return Stack([Learner(build(replace(TINY, lstm_init="chrono"))) for _ in range(3)])
+
+
+def edit_config(run_dir: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Change config.json to what another version might have written."""
+    path = run_dir / "config.json"
+    config = json.loads(path.read_text())
+    edit(config)
+    path.write_text(json.dumps(config))
+
+
+MAKERS: dict[str, Callable[[], Learner]] = {"one run": learner, "a stack": stacked_learner}
+
+
+def model_of(config: dict[str, Any]) -> dict[str, Any]:
+    """The config of the model, or of each model of a stack."""
+    described: dict[str, Any] = config["model"].get("of", config["model"])
+    return described
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_run_from_before_a_setting_existed_resumes_to_the_same_end(tmp_path: Path, kind: str) -> None:
+    """Settings of model and training that config.json does not have had what is now their default."""
+    fit_with(LAW, tmp_path / "whole", MAKERS[kind](), resume=False)
+    stopped(tmp_path / "old", subject=MAKERS[kind]())
+
+    def forget(config: dict[str, Any]) -> None:
+        for part, name in ((model_of(config), "observed_state"), (config["train"], "kl_warmup")):
+            del part[name]
+        del config["objective"]
+
+    edit_config(tmp_path / "old", forget)
+    fit_with(LAW, tmp_path / "old", MAKERS[kind](), resume=True)
+    assert_same_run(tmp_path / "old", tmp_path / "whole")
+    now, whole = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("old", "whole"))
+    assert now == whole  # what was missing is there now
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda c: model_of(c).update(forgotten=1), r"unknown here: model config: unknown entries \['forgotten'\]"),
+        (lambda c: model_of(c).update(kind="rnn"), r"unknown here: model kind: expected one of .*, got 'rnn'"),
+        (lambda c: c["train"].update(forgotten=1), r"another train \(forgotten\)"),
+        (lambda c: c["train"].update(clip=3.0), r"another train \(clip\)"),
+        (lambda c: c.update(jumps="Uniform(low=1, high=9)"), r"another jumps \(Uniform\(low=1, high=9\)\)"),
+        (lambda c: c.update(objective="other_loss()"), r"another objective \(other_loss\(\)\)"),
+        (lambda c: model_of(c).update(observed_state=True), r"another model \((observed_state|of)\)"),
+        # Left out, it has its default, which is not what this run had.
+        (lambda c: model_of(c).pop("belief"), r"another model \((belief|of)\)"),
+        (lambda c: c["train"].pop("pairs"), r"another train \(pairs\)"),
+    ],
+)
+def test_a_run_of_other_or_unknown_settings_is_not_resumed(
+    tmp_path: Path, kind: str, edit: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    stopped(tmp_path / "run", subject=MAKERS[kind]())
+    edit_config(tmp_path / "run", edit)
+    before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    with pytest.raises(InputError, match=message):
+        fit_with(LAW, tmp_path / "run", MAKERS[kind](), resume=True)
+    assert {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()} == before
+
+
+def test_a_stack_and_a_single_run_are_not_resumed_as_each_other(tmp_path: Path) -> None:
+    for before, after, message in (
+        ("one run", "a stack", r"another model \(.*kind.*\)"),
+        ("a stack", "one run", "model kind: expected one of .*, got 'stack'"),
+    ):
+        stopped(tmp_path / before, subject=MAKERS[before]())
+        with pytest.raises(InputError, match=message):
+            fit_with(LAW, tmp_path / before, MAKERS[after](), resume=True)
+
+
+@dataclass(frozen=True)
+class Newer(jumps.Uniform):
+    """`Uniform` as a later version might have it."""
+
+    offset: int = 0
+
+    def draw(self, shape: tuple[int, ...], generator: torch.Generator, progress: float = 1.0) -> Tensor:
+        return super().draw(shape, generator, progress) + self.offset
+
+
+Newer.__name__ = "Uniform"
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_law_of_jumps_with_a_new_field_resumes_to_the_same_end(tmp_path: Path, inside: bool) -> None:
+    def law(one: jumps.Jumps) -> jumps.Jumps:
+        return jumps.InTurn(one, jumps.Mixture((one, jumps.Uniform(1, 2)), (0.5, 0.5)), 0.5) if inside else one
+
+    assert law(Newer(1, 6)).describe() == law(jumps.Uniform(1, 6)).describe()
+    fit_with(law(jumps.Uniform(1, 6)), tmp_path / "whole", learner(), resume=False)
+    stopped(tmp_path / "old", law(jumps.Uniform(1, 6)))
+    with pytest.raises(InputError, match=r"another jumps"):
+        fit_with(law(Newer(1, 6, offset=1)), tmp_path / "old", learner(), resume=True)
+    fit_with(law(Newer(1, 6)), tmp_path / "old", learner(), resume=True)
+    assert_same_run(tmp_path / "old", tmp_path / "whole")

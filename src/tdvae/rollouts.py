@@ -44,7 +44,7 @@ def belief_at(model: Model, sequences: Sequences, t: int) -> Belief:
     >>> import torch, tdvae
     >>> model = tdvae.models.build(tdvae.TDVAEConfig())
     >>> belief = tdvae.belief_at(model, tdvae.data.from_arrays(torch.zeros(4, 10)), t=6)
-    >>> model.sample_state(belief, n=16).flat.shape
+    >>> model.sample_state(belief, n=16).z.flat.shape
     torch.Size([16, 4, 16])
     """
     if not 0 <= t <= int(sequences.lengths.min()):

@@ -15,6 +15,9 @@ from torch import Tensor, nn
 
 from tdvae.errors import InputError
 from tdvae.models.base import Model
+from tdvae.nn.conv import FrameEncoder
+from tdvae.nn.dense import ObservationEncoder
+from tdvae.nn.recurrent import ActionSummary
 from tdvae.objectives import Learner
 from tdvae.types import Pairs, Sequences, Terms
 
@@ -29,10 +32,15 @@ class Stack(Learner):
             raise InputError("learners: expected at least one to stack, got none")
         if any(learner.describe() != learners[0].describe() for learner in learners):
             raise InputError("learners: expected models of one config, got different ones")
+        if any(learner.describe_objective() != learners[0].describe_objective() for learner in learners):
+            raise InputError("learners: expected one objective, got different ones")
+        _check_can_be_stacked(learners[0])
         super().__init__(learners[0].model, learners[0].objective)
         self.runs = len(learners)
         weights, buffers = torch.func.stack_module_state(list(learners))
         self._one = (copy.deepcopy(learners[0]),)  # a tuple hides it: its weights are not the stack's
+        for encoder in _encoders(self._one[0]):
+            encoder.checks_values = False
         del self.model
         self.weights = nn.ParameterDict({_key(name): nn.Parameter(value.detach()) for name, value in weights.items()})
         self.buffered = nn.Module()
@@ -44,6 +52,8 @@ class Stack(Learner):
             raise InputError(f"batch: expected a multiple of the {self.runs} stacked runs, got {len(sequences)}")
         if bool((sequences.lengths != sequences.horizon).any()):
             raise InputError("sequences: a stack's batch has one length, got sequences that are padded")
+        for encoder in _encoders(self._one[0]):
+            encoder.check_values(sequences.x)
         last = int(pairs.t2.max())
         lengths = sequences.lengths[: len(sequences) // self.runs]  # alike, so not mapped: it may be looked into
         kinds: list[type[Terms]] = []
@@ -65,6 +75,8 @@ class Stack(Learner):
         return {"kind": "stack", "runs": self.runs, "of": self._one[0].describe()}
 
     def completed(self, description: dict[str, Any]) -> dict[str, object]:
+        if description.get("kind") != "stack":
+            return description
         return {**description, "of": self._one[0].completed(description["of"])}
 
     def clip_gradients(self, norm: float) -> Tensor:
@@ -82,6 +94,8 @@ class Stack(Learner):
         models = []
         for run in range(self.runs):
             learner = copy.deepcopy(self._one[0])
+            for encoder in _encoders(learner):
+                encoder.checks_values = True
             learner.load_state_dict({name: value[run] for name, value in state.items()}, strict=False)
             models.append(learner.model.eval())
         return models
@@ -92,6 +106,28 @@ class Stack(Learner):
     def _state(self) -> dict[str, Tensor]:
         stacked = {**dict(self.weights.items()), **dict(self.buffered.named_buffers())}
         return {name.replace("/", "."): value for name, value in stacked.items()}
+
+
+def _encoders(learner: Learner) -> list[ObservationEncoder]:
+    return [module for module in learner.modules() if isinstance(module, ObservationEncoder)]
+
+
+def _check_can_be_stacked(learner: Learner) -> None:
+    """Refuse what `torch.func.vmap` cannot map, torch's own recurrences above all: it would fail during a step."""
+    modules = list(learner.model.modules())
+    if any(isinstance(module, FrameEncoder) for module in modules):
+        raise InputError("model: a convolutional TD-VAE cannot be stacked; train its runs one by one")
+    if any(isinstance(module, ActionSummary) for module in modules):
+        raise InputError(
+            "actions: a TD-VAE reads the actions of a jump with torch's GRU, which cannot be stacked; train its runs "
+            "one by one"
+        )
+    for module in modules:
+        if isinstance(module, nn.RNNBase | nn.RNNCellBase):
+            raise InputError(
+                f"belief_network: torch's {type(module).__name__} cannot be stacked; choose lstm_init='chrono' or "
+                "belief_network='linear_recurrence', or train the runs one by one"
+            )
 
 
 def _key(name: str) -> str:

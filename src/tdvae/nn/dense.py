@@ -120,6 +120,7 @@ class ObservationEncoder(nn.Module):
 
     shift: Tensor
     scale: Tensor
+    checks_values = True  # a stack checks them itself: `torch.func.vmap` does not let its function look at values
 
     def __init__(
         self, event_shape: Sequence[int], hidden: Sequence[int] = (), classes: int | None = None, bits: bool = False
@@ -140,17 +141,23 @@ class ObservationEncoder(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """x (..., *event) as a flat vector, before any layer: standardised, or one-hot."""
+        if self.checks_values:
+            self.check_values(x)
+        if self.classes is not None:
+            return F.one_hot(x.long(), self.classes).to(self.scale.dtype).flatten(-self.event_ndim - 1)
+        return ((x.to(self.scale.dtype) - self.shift) / self.scale).flatten(-self.event_ndim)
+
+    def check_values(self, x: Tensor) -> None:
+        """Refuse what is no class of the model's, or no bit."""
         if self.classes is not None:
             if x.is_floating_point():
                 raise InputError(f"x: expected whole numbers, the classes 0 to {self.classes - 1}, got {x.dtype}")
             if not 0 <= int(x.min()) <= int(x.max()) < self.classes:
                 wrong = int(x.min()) if int(x.min()) < 0 else int(x.max())
                 raise InputError(f"x: class {wrong} came, but the model was built for {self.classes} classes")
-            return F.one_hot(x.long(), self.classes).to(self.scale.dtype).flatten(-self.event_ndim - 1)
-        if self.bits and not 0 <= float(x.min()) <= float(x.max()) <= 1:
+        elif self.bits and not 0 <= float(x.min()) <= float(x.max()) <= 1:
             low, high = float(x.min()), float(x.max())
             raise InputError(f"x: expected bits or values in [0, 1], got {low:g} to {high:g}; divide bytes by 255")
-        return ((x.to(self.scale.dtype) - self.shift) / self.scale).flatten(-self.event_ndim)
 
     def observation(self, features: Tensor) -> Tensor:
         """The inverse of `features`: x (..., *event) in the data's own units."""

@@ -301,6 +301,10 @@ class _Training:
             # A setting that did not exist yet had what is now its default.
             settings = before["train"] = {**asdict(TrainConfig()), **before["train"]}
             before["model"] = self.learner.completed(before["model"])
+        except InputError as error:
+            raise InputError(
+                f"resume: {self.run_dir} was started with a model that is unknown here: {error}"
+            ) from error
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"run_dir: {self.run_dir} holds no run to resume ({error!r})") from error
         now = json.loads(checkpoint.to_json(description))
