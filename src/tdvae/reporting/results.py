@@ -1,4 +1,4 @@
-"""The one shape of results: measures with mean and spread over seeds, their origin, the paper's numbers beside ours."""
+"""The format of results: measures with mean and spread over seeds, how they were produced, the paper's numbers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy as np
 
 from tdvae.training.checkpoint import to_json, write_file
 
-RESUME = "--resume"  # not part of a published command: whoever repeats it has nothing to resume
+RESUME = "--resume"  # left out of published commands: a new run has nothing to resume
 Measures = dict[str, Any]  # name → number, or name → {δt or model: number}
 
 
 def summarise(by_seed: list[Measures]) -> Measures:
-    """Mean, spread (standard deviation over seeds; null for one) and n of every measure; nests as they do."""
+    """Return mean, spread (standard deviation over seeds; None for one seed) and n of every measure, nested alike."""
     summary: Measures = {}
     for name, value in by_seed[0].items():
         values = [measures[name] for measures in by_seed]
@@ -33,7 +33,7 @@ def summarise(by_seed: list[Measures]) -> Measures:
 def results(
     experiment: str, preset: str, seeds: list[int], wall_seconds: float, by_seed: list[Measures], paper: Measures
 ) -> dict[str, Any]:
-    """The content of results/<experiment>.json and of `tdvae eval --json`."""
+    """Return the content of results/<experiment>.json and of `tdvae eval --json`."""
     return {
         "experiment": experiment,
         "preset": preset,
@@ -43,7 +43,7 @@ def results(
             **{name: version(name) for name in ("tdvae", "torch", "numpy", "lightning-fabric")},
             "python": platform.python_version(),
         },
-        "resumed": RESUME in sys.argv,  # then the wall time is that of the last part; train_seconds tell the whole
+        "resumed": RESUME in sys.argv,  # if so, wall_seconds covers the last part only; train_seconds covers all
         "wall_seconds": round(wall_seconds, 1),
         "measures": summarise(by_seed),
         "paper": paper,
