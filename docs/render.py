@@ -1,18 +1,18 @@
-"""Writes the tables of README and docs from results/*.json, between `<!-- table: NAME -->` and `<!-- end -->`."""
+"""Write the tables of README and docs from results/*.json, between `<!-- table: NAME -->` and `<!-- end -->`."""
 
 from __future__ import annotations
 
-import json
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from tdvae.bench import bench, conv_costs
 from tdvae.experiments.registry import EXPERIMENTS, load
+from tdvae.reporting.results import read_results
 from tdvae.reporting.tables import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results"
 PATTERN = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PAGES = sorted(
     str(path.relative_to(ROOT))
@@ -23,31 +23,23 @@ PAGES = sorted(
 
 @cache
 def tables() -> dict[str, str]:
-    """All tables as Markdown, by name, each with how its numbers were made."""
+    """Return all tables as Markdown, by name, each with a sentence on how its numbers were produced."""
     found = {}
     for experiment in map(load, EXPERIMENTS):
-        if not _path(experiment.name).exists():
+        content = read_results(RESULTS / experiment.file, experiment.block)
+        if content is None:
             continue  # not published yet
-        content = _results(experiment.name)
         for name, blocks in experiment.tables(content).items():
             found[name] = markdown([*blocks, experiment.made(content)])
     for name, benchmark in (("bench", bench), ("conv_costs", conv_costs)):
-        content = _results(name)
+        content = read_results(RESULTS / f"{name}.json")
+        assert content is not None
         found[name] = markdown([*benchmark.tables(content), benchmark.made(content)])
     return found
 
 
-def _path(name: str) -> Path:
-    return ROOT / "results" / f"{name}.json"
-
-
-def _results(name: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(_path(name).read_text())
-    return content
-
-
 def rendered(text: str) -> str:
-    """A page's text with its tables as the results say."""
+    """Return the text of a page with its tables replaced by those of the results."""
     return PATTERN.sub(lambda match: f"{match[1]}{tables()[match[2]]}\n{match[3]}", text)
 
 

@@ -18,11 +18,12 @@ from tdvae.experiments.minipacman import EXPERIMENT, probes
 from tdvae.experiments.minipacman.experiment import parameters
 from tdvae.experiments.minipacman.games import played
 from tdvae.experiments.minipacman.measures import densities, frame_terms
-from tdvae.experiments.minipacman.presets import CLASSES, COMPARED, METHODS, PRESETS
+from tdvae.experiments.minipacman.presets import CLASSES, COMPARED, OBSERVED_PRESETS, PRESETS, Preset
 from tdvae.experiments.minipacman.probes import LONG_AGO, SKIPPED, Hidden, hidden
 from tdvae.experiments.shared.experiment import Task
 from tdvae.experiments.shared.probes import fit_reader
 from tdvae.models import build
+from tdvae.reporting.results import write_results
 
 GAMES, FRAMES = 40, 60
 
@@ -99,9 +100,9 @@ def test_a_reader_of_nothing_learns_the_base_rate() -> None:
     assert abs(float(torch.sigmoid(reader(torch.zeros(1, 2)))) - 0.25) < 0.02
 
 
-@pytest.mark.parametrize("name", ["cpu", "paper"])
-def test_the_three_models_have_as_many_parameters(name: str) -> None:
-    of_models = parameters(PRESETS[name])
+@pytest.mark.parametrize("preset", [PRESETS["cpu"], PRESETS["paper"], OBSERVED_PRESETS["cpu"]])
+def test_the_three_models_have_as_many_parameters(preset: Preset) -> None:
+    of_models = parameters(preset)
     counts = [of_models[method] for method in COMPARED]
     assert max(counts) < 1.03 * min(counts)
 
@@ -151,14 +152,14 @@ def test_the_command_end_to_end_and_again(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr("sys.argv", ["tdvae", "run", "minipacman", "--preset", "smoke", *where, *more])
         cli.main()
         content = json.loads((tmp_path / "out" / "minipacman.json").read_text())
-        assert set(content["parameters"]) == set(METHODS)
+        assert set(content["parameters"]) == {*COMPARED, "next_step"}
         measures: dict[str, dict[str, dict[str, float]]] = content["measures"]
         return measures
 
     measures = run()
     for name in ("elbo", "nll_joint", "elbo_per_dimension"):
         assert set(measures[name]) == set(COMPARED)
-    assert set(measures["nll"]) == set(measures["frame_by_class"]) == set(METHODS)
+    assert set(measures["nll"]) == set(measures["frame_by_class"]) == {*COMPARED, "next_step"}
     for method in COMPARED:  # more samples tighten the bound
         assert measures["nll"][method]["mean"] < measures["elbo"][method]["mean"] + 0.5
     ratio = measures["elbo"]["tdvae"]["mean"] / measures["elbo"]["filtering"]["mean"]
@@ -169,3 +170,31 @@ def test_the_command_end_to_end_and_again(tmp_path: Path, monkeypatch: pytest.Mo
         assert picture.size[0] > 500
     (tmp_path / "run" / "filtering-seed-0" / "measures.json").unlink()  # as if it had been interrupted there
     assert run("--resume") == measures
+
+
+def test_the_observed_state_is_a_block_beside_the_results_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command writes its own part of the file and keeps the other's."""
+    path = tmp_path / "out" / "minipacman.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"experiment": "minipacman", "preset": "cpu", "measures": {"elbo": {"tdvae": 1}}}))
+    command = ["run", "minipacman-observed-state", "--preset", "smoke", "--run-dir", str(tmp_path / "run")]
+    monkeypatch.setattr("sys.argv", ["tdvae", *command, "--out", str(path.parent)])
+    cli.main()
+    content = json.loads(path.read_text())
+    assert content["measures"]["elbo"] == {"tdvae": 1}
+    measures = content["measures"]["observed_state"]
+    with_state = {*COMPARED, "tdvae_jumps"}
+    for name in ("elbo", "nll_joint", "nll_over_next_step"):
+        assert set(measures[name]) == with_state
+    assert set(measures["nll"]) == {*with_state, "next_step"}
+    of_seed = measures["nll"]["tdvae"]["mean"] / measures["nll"]["next_step"]["mean"]
+    assert measures["nll_over_next_step"]["tdvae"]["mean"] == pytest.approx(of_seed)
+    assert {"tdvae_jumps, belief", "last seen"} <= set(measures["ghost_probe"])
+    assert content["blocks"]["observed_state"]["command"].startswith("tdvae run minipacman-observed-state")
+    write_results(path, {"experiment": "minipacman", "measures": {"elbo": {"tdvae": 2}}})
+    rewritten = json.loads(path.read_text())
+    assert rewritten["measures"]["elbo"] == {"tdvae": 2}
+    assert rewritten["measures"]["observed_state"] == measures
+    assert (path.parent / "minipacman_observed_state.png").exists()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # for type checkers and editors, which do not run `__getattr__`
     from tdvae import data, envs, exact, jumps, likelihood, models, objectives, stack
     from tdvae.errors import CheckpointError, DivergenceError, InputError, TDVAEError
+    from tdvae.forecasting import Recipe, recipe
     from tdvae.likelihood import Forecast, forecast
     from tdvae.models import TDVAE, TDVAEConfig
     from tdvae.objectives import Learner
@@ -32,6 +33,7 @@ __all__ = [
     "Learner",
     "LossTerms",
     "Pairs",
+    "Recipe",
     "Sequences",
     "State",
     "TDVAEConfig",
@@ -48,6 +50,7 @@ __all__ = [
     "load",
     "models",
     "objectives",
+    "recipe",
     "rollout",
     "stack",
 ]
@@ -60,6 +63,8 @@ _DEFINED_IN = {
     "fit": "tdvae.training",
     "FitResult": "tdvae.training",
     "TrainConfig": "tdvae.training",
+    "Recipe": "tdvae.forecasting",
+    "recipe": "tdvae.forecasting",
     "load": "tdvae.saved",
     "belief_at": "tdvae.rollouts",
     "rollout": "tdvae.rollouts",

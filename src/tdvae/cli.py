@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -101,27 +101,12 @@ class Fit:
         from tdvae import forecasting, saved
         from tdvae.reporting.results import summarise
         from tdvae.reporting.tables import show
-        from tdvae.training import TrainConfig
 
         own = forecasting.OwnData(self.file, self.seed, self.longest_jump)
-        every = max(1, self.steps // 20)
-        config = TrainConfig(
-            steps=self.steps,
-            batch_size=self.batch_size,
-            optimizer="muon",
-            learning_rate=2e-3,
-            clip=1.0,
-            schedule="cosine",
-            warmup=min(200, self.steps // 10),
-            seed=self.seed,
-            devices=self.devices,
-            tensorboard=self.tensorboard,
-            validate_every=every,
-            checkpoint_every=every,
-        )
-        choices = {"layers": self.layers, "latent": self.latent, "belief": self.belief}
+        recipe = own.recipe(self.steps, self.seed, layers=self.layers, latent=self.latent, belief=self.belief)
+        config = replace(recipe.config, batch_size=self.batch_size, devices=self.devices, tensorboard=self.tensorboard)
         run_dir = self.run_dir or _unused_folder(self.file.stem)
-        forecasting.train(own, config, choices, run_dir, self.resume)
+        forecasting.train(own, replace(recipe, config=config), run_dir, self.resume)
         if int(os.environ.get("RANK", "0")) > 0:
             return  # the first process speaks for all
         measures = summarise([forecasting.evaluate(saved.load(run_dir), own, self.seed)])

@@ -18,6 +18,7 @@ EXPERIMENTS: dict[str, str] = {
     "switching": "tdvae.experiments.switching:EXPERIMENT",
     "moving-mnist": "tdvae.experiments.moving_mnist:EXPERIMENT",
     "minipacman": "tdvae.experiments.minipacman:EXPERIMENT",
+    "minipacman-observed-state": "tdvae.experiments.minipacman:OBSERVED_STATE",
     "first-person": "tdvae.experiments.first_person:EXPERIMENT",
 }
 OTHER_RUNS = {"fit": "tdvae.forecasting:RUNS"}  # runs of other commands

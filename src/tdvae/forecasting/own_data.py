@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,17 +14,16 @@ from torch import Tensor
 from tdvae.data import from_npz, split
 from tdvae.distributions import Bernoulli, Categorical, DiagonalNormal, Distribution
 from tdvae.errors import InputError
-from tdvae.jumps import Uniform, Widening
+from tdvae.forecasting.recipe import Recipe, recipe
 from tdvae.likelihood import forecast
-from tdvae.models import Model, for_data
+from tdvae.models import Model
 from tdvae.models.build import check_classes
 from tdvae.models.config import RecurrentConfig
-from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, by_key
 from tdvae.rollouts import belief_at
 from tdvae.saved import SavedModel
-from tdvae.training import FitResult, TrainConfig, fit
+from tdvae.training import FitResult
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
 
@@ -34,6 +32,8 @@ HORIZONS = (1, 2, 5, 10, 20, 50, 100)
 SAMPLES = 200
 LABELS = {
     "nll": "NLL of the model, nats per step",
+    "coverage_50": "coverage of its 50 % interval",
+    "coverage_90": "coverage of its 90 % interval",
     "nll_last_value": "… of the last value, with fitted spread",
     "nll_marginal": "… of the marginal",
 }
@@ -68,25 +68,25 @@ class OwnData:
             raise InputError(f"file: {own.file}, which this run was trained on, is gone or has changed")
         return own
 
+    def recipe(self, steps: int, seed: int, **model_options: Any) -> Recipe:
+        """The recipe for the training part. Classes are counted over all parts, since a rare one may be in one only."""
+        data = self.parts[0]
+        if not data.x.is_floating_point() and data.x.dtype != torch.bool:
+            classes = max(int(part.x.max()) for part in self.parts) + 1
+            check_classes(classes)
+            model_options["classes"] = classes
+        return recipe(data, self.longest_jump, steps, seed, **model_options)
 
-def train(own: OwnData, config: TrainConfig, choices: dict[str, Any], run_dir: Path, resume: bool) -> FitResult:
-    """Fit a TD-VAE to the file's training part; the widening curriculum ends at ``longest_jump``."""
+
+def train(own: OwnData, recipe: Recipe, run_dir: Path, resume: bool) -> FitResult:
+    """Fit the recipe's model to the file's training part, with its validation part for the choice of weights."""
     data, validation, test = own.parts
     shortest = min(int(part.lengths.min()) for part in (data, validation))
     if own.longest_jump > shortest:
         raise InputError(f"longest_jump: {own.longest_jump} steps do not fit the shortest sequence of {shortest}")
     if int(test.lengths.min()) < 2:
         raise InputError("lengths: a test sequence of a single step has nothing to forecast, expected at least 2")
-    if not data.x.is_floating_point() and data.x.dtype != torch.bool:
-        # A rare class may be in one part only; that it exists is all that is taken from the others.
-        classes = max(int(part.x.max()) for part in (data, validation, test)) + 1
-        check_classes(classes)
-        choices = {**choices, "classes": classes}
-    jumps = Widening(Uniform(1, own.longest_jump), start=2, until=0.35)
-    octaves = max(8, math.ceil(math.log2(own.longest_jump)) + 1)
-    torch.manual_seed(derive_seed(config.seed))
-    model = for_data(data, **{"octaves": octaves, **choices})
-    return fit(Learner(model), data, jumps, config, run_dir, validation, resume, own.info())
+    return recipe.fit(data, validation, run_dir, resume, own.info())
 
 
 @torch.no_grad()
@@ -106,6 +106,10 @@ def evaluate(model: Model, own: OwnData, seed: int) -> Measures:
         measures["nll"][str(dt)] = -float(density.log_prob(future).mean())
         measures["nll_marginal"][str(dt)] = -float(_marginal(data, model).log_prob(future).mean())
         if data.x.is_floating_point():
+            place = (density.cdf(future) - 0.5).abs()
+            for width in (50, 90):
+                covered = float((place <= width / 200).float().mean())
+                measures.setdefault(f"coverage_{width}", {})[str(dt)] = covered
             last = _last_value(data, test.x[:, start - 1], dt)
             measures.setdefault("nll_last_value", {})[str(dt)] = -float(last.log_prob(future).mean())
     return measures

@@ -201,9 +201,10 @@ def for_data(data: Sequences, **choices: Any) -> TDVAE:
     """A TD-VAE that fits a data set; ``choices`` are fields of `TDVAEConfig`.
 
     The likelihood follows x's type: floating point is Gaussian (standardised inside, so any units will do), bool is
-    Bernoulli, integer is categorical. Actions and rewards are used if the data have them. The rest is what the
-    oscillator's recipe found to learn: a linear recurrence as belief where a step has few numbers (an LSTM where it has
-    many), residual maps, a turning transition and q_S as a product.
+    Bernoulli, integer is categorical. Actions and rewards are used if the data have them. The observation is part of
+    the state if it is a vector or categorical, and a Gaussian's σ is predicted. The belief network is a linear
+    recurrence if a step has few numbers and an LSTM if it has many. The other defaults are the oscillator's: residual
+    maps, a rotating transition and q_S as a product.
     """
     event_shape = tuple(data.x.shape[2:])
     settings: dict[str, Any] = {"event_shape": event_shape, "rewards": data.rewards is not None}
@@ -216,6 +217,10 @@ def for_data(data: Sequences, **choices: Any) -> TDVAE:
         settings |= {"likelihood": "categorical", "classes": choices.get("classes", int(data.x.max()) + 1)}
         if "classes" not in choices:
             check_classes(settings["classes"])
+    likelihood: str = choices.get("likelihood", settings.get("likelihood", "gaussian"))
+    if likelihood == "gaussian":
+        settings["noise"] = "predicted"
+    settings["observed_state"] = _suits_observed_state(likelihood, event_shape, choices)
     if math.prod(event_shape) * settings.get("classes", 1) + settings["actions"] <= FEW_NUMBERS:
         settings["belief_network"] = "linear_recurrence"
     known = {field.name for field in fields(TDVAEConfig)}
@@ -225,6 +230,12 @@ def for_data(data: Sequences, **choices: Any) -> TDVAE:
     if isinstance(model.p_D, GaussianDecoder):
         _standardise(model, data)
     return model
+
+
+def _suits_observed_state(likelihood: str, event_shape: tuple[int, ...], choices: dict[str, Any]) -> bool:
+    """Whether x is compact enough to be part of the state, and no choice rules that out."""
+    compact = likelihood == "categorical" or (likelihood != "coordinates" and len(event_shape) == 1)
+    return compact and choices.get("max_latent_dt", 1) == 1 and choices.get("smoothing_sees_b2", True)
 
 
 def check_classes(count: int) -> None:

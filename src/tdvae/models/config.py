@@ -133,9 +133,9 @@ class TDVAEConfig(LatentConfig):
             _check_at_least(1, name, getattr(self, name))
         if self.max_latent_dt > 1 and (self.dt != "none" or self.actions or self.likelihood == "coordinates"):
             raise InputError(
-                "max_latent_dt: expected 1 unless δt is withheld (dt='none'), there are no actions (their number would tell "
-                f"δt) and the decoder is a map; got {self.max_latent_dt} with dt={self.dt!r}, actions={self.actions}, "
-                f"likelihood={self.likelihood!r}"
+                "max_latent_dt: expected 1 unless δt is withheld (dt='none'), there are no actions (their number "
+                f"would tell δt) and the decoder is a map; got {self.max_latent_dt} with dt={self.dt!r}, "
+                f"actions={self.actions}, likelihood={self.likelihood!r}"
             )
         if self.observed_state and self.max_latent_dt > 1:
             raise InputError(f"max_latent_dt: expected 1 with observed_state, got {self.max_latent_dt}: p_D reads δt")

@@ -94,6 +94,7 @@ class GaussianDecoder(DenseDecoder):
 
     shift: Tensor
     scale: Tensor
+    log_noise_scale: Tensor
     FIRST_SIGMA = 0.2  # well below the data's spread: a wide σ would explain all as noise before the state is learned
     LARGEST_CHANGE = 6.0  # of log σ from its learned level
 
@@ -109,6 +110,7 @@ class GaussianDecoder(DenseDecoder):
         super().__init__(inputs, event_shape, hidden, size, size if predicts_sigma else 0, linear)
         self.register_buffer("shift", torch.zeros(self.event_shape))
         self.register_buffer("scale", torch.ones(self.event_shape))
+        self.register_buffer("log_noise_scale", torch.zeros(()))  # added to log σ; set by calibration after training
         self.predicts_sigma = predicts_sigma
         self.log_sigma = nn.Parameter(torch.full(self.event_shape, math.log(self.FIRST_SIGMA)))
 
@@ -119,7 +121,7 @@ class GaussianDecoder(DenseDecoder):
             change = self.LARGEST_CHANGE * torch.tanh(change / self.LARGEST_CHANGE)
             log_sigma = log_sigma + change.unflatten(-1, self.event_shape)
         mean = self.shift + self.scale * output.unflatten(-1, self.event_shape)
-        log_sigma = self.scale.log() + log_sigma
+        log_sigma = self.scale.log() + log_sigma + self.log_noise_scale
         return DiagonalNormal(mean, log_sigma.expand_as(mean), event_ndim=len(self.event_shape))
 
 

@@ -118,11 +118,14 @@ class DenseHeads(nn.Module):
     ``init_log_sigma`` is where the log σ of all layers start from.
     """
 
+    log_temperature: Tensor
+
     def __init__(
         self, context: int, sizes: Sequence[int], make_map: MapFactory, init_log_sigma: float, gain: float = 1.0
     ) -> None:
         super().__init__()
         self.init_log_sigma = init_log_sigma
+        self.register_buffer("log_temperature", torch.zeros(()))  # added to log σ; set by calibration after training
         self.maps = nn.ModuleList(
             make_map(context + sum(sizes[index + 1 :]), 2 * size, gain=gain) for index, size in enumerate(sizes)
         )
@@ -135,7 +138,7 @@ class DenseHeads(nn.Module):
         mean, log_sigma = output.to(next(self.parameters()).dtype).chunk(2, dim=-1)
         if around is not None:
             mean = around.layers[index] + mean
-        return DiagonalNormal(mean, softly_bounded(self.init_log_sigma + log_sigma))
+        return DiagonalNormal(mean, softly_bounded(self.init_log_sigma + log_sigma) + self.log_temperature)
 
 
 def softly_bounded(log_sigma: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import shlex
 import sys
@@ -50,6 +51,32 @@ def results(
     }
 
 
-def write_results(path: Path, content: dict[str, Any]) -> None:
+def write_results(path: Path, content: dict[str, Any], block: str = "") -> None:
+    """Write results, or one block of them. Blocks that the file already has are kept.
+
+    A block holds the results of another experiment: its measures are in ``measures[block]``, the other entries in
+    ``blocks[block]``.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, to_json(content))
+    existing: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    if block:
+        merged = existing or {"experiment": path.stem, "measures": {}}
+        blocks = merged.get("blocks", {})
+        blocks[block] = {name: value for name, value in content.items() if name != "measures"}
+        merged["blocks"], merged["measures"][block] = blocks, content["measures"]
+    else:
+        kept = existing.get("blocks", {})
+        measures = {**content["measures"], **{name: existing["measures"][name] for name in kept}}
+        merged = {**content, "measures": measures, **({"blocks": kept} if kept else {})}
+    write_file(path, to_json(merged))
+
+
+def read_results(path: Path, block: str = "") -> dict[str, Any] | None:
+    """Read results from a file, or one block of them in the same format. Return None if there are none."""
+    content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    blocks = content.pop("blocks", {})
+    if block:
+        return {**blocks[block], "measures": content["measures"][block]} if block in blocks else None
+    if not content.keys() - {"experiment", "measures"}:
+        return None  # the file has blocks only
+    return {**content, "measures": {name: m for name, m in content["measures"].items() if name not in blocks}}

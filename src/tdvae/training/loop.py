@@ -32,6 +32,7 @@ KEPT_CHECKPOINTS = 2
 VALIDATION_BATCH = 256
 
 Watch = Callable[[], dict[str, float]]
+Finish = Callable[[], dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,15 @@ def fit(
     info: dict[str, Any] | None = None,
     progress: Progress = "bar",
     watch: Watch | None = None,
+    finish: Finish | None = None,
 ) -> FitResult:
     """Train ``learner`` and leave it with its best validated weights (the last ones, without validation).
 
     ``run_dir`` becomes a run: config.json, metrics.jsonl, checkpoints/. An existing one is refused, unless ``resume``.
     ``info`` is kept in config.json, for whoever opens the run later. ``progress`` is a bar where there is a
     terminal and else ``lines``, one at each validation; or ``none``. ``watch`` measures anything else about the
-    learner, as often as validation, for metrics.jsonl.
+    learner, as often as validation, for metrics.jsonl. ``finish`` is called once with the best validated weights, may
+    change them (calibration), and what it returns is logged; the weights are saved again.
 
     >>> import torch, tdvae
     >>> train, validation, test = tdvae.data.split(tdvae.data.from_arrays(torch.randn(100, 10)), seed=0)
@@ -100,7 +103,10 @@ def fit(
     for sequences in (data, validation):
         if sequences is not None:
             jumps.check_room(sequences.lengths)
-    return _Training(learner, data, jumps, config, Path(run_dir), validation, resume, info or {}, progress, watch).run()
+    training = _Training(
+        learner, data, jumps, config, Path(run_dir), validation, resume, info or {}, progress, watch, finish
+    )
+    return training.run()
 
 
 class _Training:
@@ -116,9 +122,11 @@ class _Training:
         info: dict[str, Any],
         progress: Progress,
         watch: Watch | None,
+        finish: Finish | None,
     ) -> None:
         self.learner, self.data, self.jumps, self.config = learner, data, jumps, config
         self.run_dir, self.validation, self.progress, self.watch = run_dir, validation, progress, watch
+        self.finish = finish
         self.fabric = _fabric(config)
         self.home = next(learner.parameters()).device
         self.step, self.best, self.best_step = 0, math.inf, 0
@@ -144,14 +152,23 @@ class _Training:
                 terms = self._train_step()
                 self.step += 1
                 self._report(log, terms)
+            if self.validation is not None:
+                self._take_best(log)
         finally:
             log.close()
             self.learner.to(self.home)  # where the caller had it
         if self.validation is None:
             return FitResult(self.run_dir, self.step, self.step, None, self._seconds())
+        return FitResult(self.run_dir, self.step, self.best_step, self.best, self._seconds())
+
+    def _take_best(self, log: Log) -> None:
+        """Load the best validated weights, finish them, and save them again."""
         best, _ = checkpoint.newest(self.checkpoints, "best")
         self.learner.load_state_dict(best.tensors["weights"])
-        return FitResult(self.run_dir, self.step, self.best_step, self.best, self._seconds())
+        if self.finish is not None:
+            self.learner.eval()
+            log.record(self.step, self.finish())
+            self._save("best", keep=1, optimizers=False)
 
     def _seconds(self) -> float | None:
         before = self.seconds_before

@@ -11,7 +11,7 @@ import torch
 from tdvae.experiments.minipacman import tables
 from tdvae.experiments.minipacman.games import TEST, TRAIN, VALIDATION, WEIGHTS, played, probed
 from tdvae.experiments.minipacman.measures import densities
-from tdvae.experiments.minipacman.presets import COMPARED, METHODS, PAPER, PRESETS, Preset
+from tdvae.experiments.minipacman.presets import OBJECTIVES, OBSERVED_PRESETS, PAPER, PRESETS, Preset
 from tdvae.experiments.minipacman.probes import MEASURES, measure_probes, observed
 from tdvae.experiments.shared.experiment import Experiment, Task, TrainedRun, Training, by_seed, seeds_of, time_of
 from tdvae.jumps import Consecutive
@@ -31,14 +31,14 @@ class MiniPacman(Experiment[Preset]):
     paper = PAPER
 
     def tasks(self, preset: Preset, seeds: list[int]) -> list[Task]:
-        return [Task(seed, f"{method}-seed-{seed}", method) for seed in seeds for method in METHODS]
+        return [Task(seed, f"{method}-seed-{seed}", method) for seed in seeds for method in preset.models]
 
     def training(self, preset: Preset, task: Task) -> Training:
         method, rate = task.variant, preset.rates.get(task.variant, 1.0)
         data = observed(played(preset, preset.train_games, task.seed, TRAIN))
         validation = observed(played(preset, preset.test_games, task.seed, VALIDATION))
         torch.manual_seed(derive_seed(task.seed, WEIGHTS))
-        learner = Learner(build(preset.models[method]), METHODS[method])
+        learner = Learner(build(preset.models[method]), OBJECTIVES[method])
         config = replace(
             preset.train,
             seed=task.seed,
@@ -46,7 +46,7 @@ class MiniPacman(Experiment[Preset]):
             muon_learning_rate=rate * preset.train.muon_learning_rate,
         )
         info = {"method": method, "frames": preset.frames}
-        return Training(learner, data, Consecutive(), config, validation, info)
+        return Training(learner, data, preset.jumps.get(method, Consecutive()), config, validation, info)
 
     def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:
         torch.manual_seed(derive_seed(task.seed, TEST, 1))
@@ -74,11 +74,29 @@ class MiniPacman(Experiment[Preset]):
     def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
         from tdvae.experiments.minipacman import figure
 
-        seed, path = runs[0].task.seed, folder / "minipacman.png"
+        seed, path = runs[0].task.seed, folder / f"{self.name}.png"
         curves = {f"{run.task.variant},{run.task.seed}": learning_curve(run.metrics) for run in runs}
         fit_on, test = probed(preset, seed)
         figure.draw(runs[0].models[0], fit_on, test, preset.reader_steps, content["measures"], curves, seed, path)
         return [path]
+
+
+class MiniPacmanObservedState(MiniPacman):
+    """The same comparison with the observation as part of the state of all models that have one."""
+
+    name = "minipacman_observed_state"
+    title = "MiniPacman, observation in the state"
+    results_name = "minipacman"
+    block = "observed_state"
+    presets = OBSERVED_PRESETS
+    paper: Measures = {}  # noqa: RUF012 - the paper's models have z alone as their state
+
+    def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
+        replicates = super().combine(preset, measures)
+        for of_seed in replicates:
+            nll = of_seed["nll"]
+            of_seed["nll_over_next_step"] = {m: nll[m] / nll["next_step"] for m in nll if m != "next_step"}
+        return replicates
 
 
 def together(by_method: dict[str, Measures]) -> Measures:
@@ -96,7 +114,7 @@ def together(by_method: dict[str, Measures]) -> Measures:
         }
     for name in MEASURES:
         measures[name] = dict(by_method["tdvae"][name]["without a model"])
-        for method in COMPARED:
+        for method in (m for m in by_method if name in by_method[m]):
             measures[name] |= {
                 f"{method}, {read}": value for read, value in by_method[method][name]["read from"].items()
             }

@@ -17,7 +17,7 @@ from torch import Tensor
 from tdvae.envs.minipacman import Recording
 from tdvae.envs.minipacman.maze import HEIGHT, WALLS, WIDTH
 from tdvae.experiments.minipacman.measures import COLOURS
-from tdvae.experiments.minipacman.presets import COMPARED, LABELS
+from tdvae.experiments.minipacman.presets import LABELS
 from tdvae.experiments.minipacman.probes import (
     FREE_CELLS,
     SKIPPED,
@@ -31,7 +31,13 @@ from tdvae.models import Model
 from tdvae.reporting.results import Measures
 from tdvae.rollouts import belief_at, rollout
 
-HUES = {"tdvae": "#d1495b", "filtering": "#2e6f95", "mean_field": "#8d99ae", "next_step": "#444444"}
+HUES = {
+    "tdvae": "#d1495b",
+    "tdvae_jumps": "#edae49",
+    "filtering": "#2e6f95",
+    "mean_field": "#8d99ae",
+    "next_step": "#444444",
+}
 SEEN, AHEAD, FUTURES = 20, 10, 4  # frames seen, then foreseen; futures drawn
 MAZES = 4  # of the belief about the ghost
 Curves = dict[str, tuple[list[int], list[float]]]
@@ -133,10 +139,11 @@ def _moments(wanted: Tensor, frames: int) -> list[int]:
 
 def _bars(axes: Axes, measures: Measures) -> None:
     names = {"elbo": "−ELBO", "nll": "−log p(x)", "nll_joint": "−log p(x),\nwhole games"}
-    width = 0.8 / len(COMPARED)
-    for offset, method in enumerate(COMPARED):
+    methods = list(measures["elbo"])
+    width = 0.8 / len(methods)
+    for offset, method in enumerate(methods):
         entries = [measures[name][method] for name in names]
-        places = [index + (offset - 1) * width for index in range(len(names))]
+        places = [index + (offset - (len(methods) - 1) / 2) * width for index in range(len(names))]
         spread = [entry["spread"] or 0 for entry in entries]
         axes.bar(
             places, [entry["mean"] for entry in entries], width, yerr=spread, color=HUES[method], label=LABELS[method]
@@ -158,7 +165,7 @@ def _yardstick(axes: Axes, measures: Measures) -> None:
 def _learning(axes: Axes, curves: Curves) -> None:
     for name, (steps, values) in curves.items():
         method = name.split(",")[0]
-        style = "-" if method in COMPARED else ":"
+        style = ":" if method == "next_step" else "-"
         axes.plot(steps, values, style, color=HUES[method], lw=1)
     axes.set_xlabel("training step")
     axes.set_ylabel("loss of validation games, nats per frame")
@@ -170,7 +177,7 @@ def _learning(axes: Axes, curves: Curves) -> None:
 
 
 def _convergence(axes: Axes, measures: Measures) -> None:
-    for method in COMPARED:
+    for method in measures["elbo"]:
         for name, style in (("nll", "-"), ("nll_joint", "--")):
             points = measures[f"{name}_by_samples"][method]
             values = [entry["mean"] for entry in points.values()]

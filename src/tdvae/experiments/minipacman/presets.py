@@ -8,14 +8,16 @@ from typing import Any
 
 from tdvae.envs.minipacman import N_CLASSES
 from tdvae.experiments.shared.recipe import MUON
+from tdvae.jumps import Consecutive, Jumps, Mixture, Uniform
 from tdvae.models import FilteringConfig, MeanFieldConfig, NextStepConfig, TDVAEConfig
 from tdvae.models.config import ModelConfig
 from tdvae.objectives import Objective, next_step_loss, state_space_loss, tdvae_loss
 from tdvae.reporting.results import Measures
 from tdvae.training import TrainConfig
 
-METHODS: dict[str, Objective] = {
+OBJECTIVES: dict[str, Objective] = {
     "tdvae": partial(tdvae_loss, gradient="path"),
+    "tdvae_jumps": partial(tdvae_loss, gradient="path"),
     "filtering": state_space_loss,
     "mean_field": state_space_loss,
     "next_step": next_step_loss,
@@ -23,6 +25,7 @@ METHODS: dict[str, Objective] = {
 COMPARED = ("tdvae", "filtering", "mean_field")  # the paper's; the next-step predictor has no state
 LABELS = {
     "tdvae": "TD-VAE",
+    "tdvae_jumps": "TD-VAE, trained with jumps too",
     "filtering": "filtering model",
     "mean_field": "mean-field model",
     "next_step": "next-step predictor",
@@ -45,6 +48,7 @@ class Preset:
     models: dict[str, ModelConfig]
     train: TrainConfig
     rates: dict[str, float] = field(default_factory=dict)  # by which a model's learning rates are multiplied
+    jumps: dict[str, Jumps] = field(default_factory=dict)  # a model's pairs, if not consecutive
     frames: int = 50  # of each game
     train_games: int = 20_000
     test_games: int = 300
@@ -54,14 +58,18 @@ class Preset:
     seeds: tuple[int, ...] = (0,)
 
 
-def _models(hidden: tuple[int, int, int], state: dict[str, Any], **settings: Any) -> dict[str, ModelConfig]:
+def _models(
+    hidden: tuple[int, int, int], state: dict[str, Any], smoothing_sees_b2: bool = False, **settings: Any
+) -> dict[str, ModelConfig]:
     """The models; ``state`` is what those with a state share beside ``settings``. Of the three that are compared
     TD-VAE has the most maps, so the others' are wider: as many parameters in all."""
     windows: dict[str, Any] = {"event_shape": (5, 5), "likelihood": "categorical", "classes": CLASSES, "actions": 5}
     settings = windows | settings
     of_state = settings | state
     return {
-        "tdvae": TDVAEConfig(dt="none", hidden=hidden[0], posterior="product", smoothing_sees_b2=False, **of_state),
+        "tdvae": TDVAEConfig(
+            dt="none", hidden=hidden[0], posterior="product", smoothing_sees_b2=smoothing_sees_b2, **of_state
+        ),
         "filtering": FilteringConfig(hidden=hidden[1], **of_state),
         "mean_field": MeanFieldConfig(hidden=hidden[2], **of_state),
         "next_step": NextStepConfig(**settings),
@@ -99,5 +107,38 @@ PRESETS = {
         _models((50, 116, 136), {"latent": 8}, encoder=(200, 200)),
         TrainConfig(steps=200_000, batch_size=32, pairs=50),
         seeds=(0, 1, 2),
+    ),
+}
+
+
+def _observed_models(hidden: tuple[int, int, int], state: dict[str, Any], **settings: Any) -> dict[str, ModelConfig]:
+    """The models with the observation in their state, and a TD-VAE for jumps, which is given δt."""
+    models = _models(hidden, {"observed_state": True, "drift": "residual", **state}, smoothing_sees_b2=True, **settings)
+    assert isinstance(models["tdvae"], TDVAEConfig)
+    return {**models, "tdvae_jumps": replace(models["tdvae"], dt="waves", octaves=4)}
+
+
+# Half of the pairs span 2 to 8 steps, with the actions between given.
+_JUMPS: dict[str, Jumps] = {"tdvae_jumps": Mixture((Consecutive(), Uniform(2, 8)), (0.5, 0.5))}
+
+# How the settings were chosen is in docs/minipacman.md.
+OBSERVED_PRESETS: dict[str, Preset] = {
+    "smoke": replace(
+        PRESETS["smoke"],
+        models=_observed_models((8, 14, 16), {"latent": 3, "layers": 1}, encoder=(16,), decoder=(16,), belief=12),
+        jumps=_JUMPS,
+    ),
+    "cpu": replace(
+        PRESETS["cpu"],
+        models=_observed_models(
+            (128, 259, 262),
+            {"latent": 8, "layers": 1, "maps": "residual", "blocks": 1, "init_log_sigma": -2.5},
+            encoder=(128,),
+            decoder=(256, 256),
+            belief=128,
+            input_skip=1,
+        ),
+        train=replace(PRESETS["cpu"].train, kl_start=0.1, kl_warmup=0.5),
+        jumps=_JUMPS,
     ),
 }

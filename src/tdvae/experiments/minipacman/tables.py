@@ -16,6 +16,7 @@ COLUMNS = {
     "nll_joint": JOINT,
     "elbo_ratio": "−ELBO / filtering",
     "nll_ratio": f"{NLL} / filtering",
+    "nll_over_next_step": f"{NLL} / next-step",
 }
 ALL_COLUMNS = {
     "elbo": "−ELBO",
@@ -30,14 +31,15 @@ ALL_COLUMNS = {
 
 def models(content: dict[str, Any]) -> list[Block]:
     """The paper's comparison: a row for each model, the paper's numbers beside ours."""
-    return [_by_model(content, content["measures"], COLUMNS, content["paper"])]
+    columns = {name: label for name, label in COLUMNS.items() if name in content["measures"]}
+    return [_by_model(content, content["measures"], columns, content["paper"])]
 
 
 def models_in_full(content: dict[str, Any]) -> list[Block]:
     """What else is measured of the models: parts and other estimates, the frame's cost by class, what probes read."""
     measures = content["measures"]
     by_class = by_key(
-        ((label, measures["frame_by_class"][model]) for model, label in ROWS.items()),
+        ((label, measures["frame_by_class"][model]) for model, label in _rows(content).items()),
         corner="the frame given z, by what cells show",
     )
     sources = dict.fromkeys([*measures["ghost_probe"], *measures["food_probe"]])
@@ -69,11 +71,16 @@ def _by_model(content: dict[str, Any], measures: Measures, columns: dict[str, st
     """A row for each model: its measures, the paper's, and the number of its parameters."""
     told = {name: f"paper: {label}" for name, label in columns.items() if name in paper}
     rows = []
-    for model, label in ROWS.items():
+    for model, label in _rows(content).items():
         ours = [cell(measures[name].get(model)) for name in columns]
         theirs = [f"{paper[name][model]:.3g}" if model in paper[name] else "" for name in told]
         rows.append([label, *ours, *theirs, f"{content['parameters'][model]:,}"])
     return Table(["", *columns.values(), *told.values(), "parameters"], rows)
+
+
+def _rows(content: dict[str, Any]) -> dict[str, str]:
+    """The models that were trained, and their labels."""
+    return {model: label for model, label in ROWS.items() if model in content["parameters"]}
 
 
 def _source(name: str) -> str:

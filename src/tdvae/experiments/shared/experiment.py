@@ -83,12 +83,19 @@ class Experiment(ABC, Generic[P]):
     Instances have no state, because they are sent to other processes. A run depends only on its preset and task.
     """
 
-    name: str  # used in results/NAME.json and in the info of runs
+    name: str  # used in the info of runs, and in results/NAME.json unless `results_name` is set
+    results_name = ""  # name of the results file, if it is that of another experiment
+    block = ""  # block of that file with the results of this experiment
     title: str  # heading of the printed tables
     presets: dict[str, P]
     published = "cpu"  # preset of the published results
     paper = _NO_MEASURES  # the paper's numbers, if it gives any
     rollout_options = ""  # options of the `tdvae rollout` command suggested after a run
+
+    @property
+    def file(self) -> str:
+        """The file name of the results."""
+        return f"{self.results_name or self.name}.json"
 
     @abstractmethod
     def tasks(self, preset: P, seeds: list[int]) -> list[Task]:

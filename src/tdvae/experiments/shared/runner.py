@@ -93,8 +93,8 @@ def _write(
 ) -> None:
     """Write the results and the figures to each folder."""
     for folder in folders:
-        path = folder / f"{experiment.name}.json"
-        write_results(path, content)
+        path = folder / experiment.file
+        write_results(path, content, experiment.block)
         print(f"wrote {path}")
         for figure in experiment.draw(preset, content, runs, folder):
             print(f"wrote {figure}")

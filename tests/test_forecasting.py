@@ -1,0 +1,124 @@
+"""Users' own sequences: the recipe, and what `tdvae fit` makes of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import tdvae
+from tdvae import cli
+from tdvae.data import from_npz, split
+from tdvae.forecasting.calibration import calibrate
+from tdvae.models.decoders import GaussianDecoder
+
+
+def save_signals(path: Path, n: int = 40, steps: int = 20) -> Path:
+    rng = np.random.default_rng(0)
+    phase = rng.uniform(0, 6.28, (n, 1))
+    np.savez(path, x=np.sin(0.4 * np.arange(steps) + phase)[..., None], actions=rng.normal(size=(n, steps, 2)))
+    return path
+
+
+def test_command_line_and_python_train_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tdvae fit` and the documented Python code give the same config and, to the bit, the same weights."""
+    monkeypatch.chdir(tmp_path)
+    file = save_signals(tmp_path / "signals.npz")
+    monkeypatch.setattr("sys.argv", ["tdvae", "fit", str(file), "--steps", "4", "--longest-jump", "3", "--seed", "5"])
+    cli.main()
+    train, validation, _ = split(from_npz(file), seed=5)
+    recipe = tdvae.recipe(train, longest_jump=3, steps=4, seed=5)
+    recipe.fit(train, validation, tmp_path / "python", progress="none")
+    runs = [tmp_path / "runs" / "signals", tmp_path / "python"]
+    configs = [json.loads((run / "config.json").read_text()) for run in runs]
+    for part in ("model", "train", "jumps", "objective", "data"):
+        assert configs[0][part] == configs[1][part], part
+    of_command, of_python = (tdvae.load(run).state_dict() for run in runs)
+    assert all(torch.equal(value, of_python[name]) for name, value in of_command.items())
+
+
+def overdispersed() -> tuple[tdvae.TDVAE, tdvae.Sequences]:
+    """An untrained model on white noise whose σ is four times too wide."""
+    data = tdvae.data.from_arrays(np.random.default_rng(1).normal(size=(60, 24, 1)))
+    model = tdvae.models.for_data(data, latent=2, hidden=8, belief=4, readout=8, init_log_sigma=-4.0)
+    assert isinstance(model.p_D, GaussianDecoder)
+    with torch.no_grad():
+        model.p_D.log_sigma.fill_(np.log(4.0))
+    return model, data
+
+
+def test_calibration_finds_the_scale_of_the_noise() -> None:
+    model, data = overdispersed()
+    found = calibrate(model, data, longest_jump=5)
+    assert found is not None
+    assert found.noise_scale == pytest.approx(0.25, rel=0.2)
+    assert found.nll_after < found.nll_before - 0.5
+    belief = tdvae.belief_at(model, data, 12)
+    place = tdvae.forecast(model, belief, 2).cdf(data.x[:, 13])
+    assert 0.8 <= float(((place - 0.5).abs() <= 0.45).float().mean()) <= 0.98
+    assert calibrate(model, data, longest_jump=5) == found  # it starts from the model without calibration
+
+
+def test_other_likelihoods_are_left_as_they_are() -> None:
+    data = tdvae.data.from_arrays(np.zeros((6, 8, 3), dtype=np.int64))
+    model = tdvae.models.for_data(data, classes=2)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    assert calibrate(model, data, longest_jump=2) is None
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_run_keeps_its_calibration_and_logs_it(tmp_path: Path) -> None:
+    train, validation, _ = split(from_npz(save_signals(tmp_path / "signals.npz")), seed=0)
+    recipe = tdvae.recipe(train, longest_jump=2, steps=3)
+    recipe.fit(train, validation, tmp_path / "run", progress="none")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    scale = next(line["calibration/noise_scale"] for line in lines if "calibration/noise_scale" in line)
+    loaded = tdvae.load(tmp_path / "run")
+    assert isinstance(loaded, tdvae.TDVAE)
+    assert isinstance(loaded.p_D, GaussianDecoder)
+    assert float(loaded.p_D.log_noise_scale) == pytest.approx(np.log(scale), abs=1e-6)
+
+
+def test_a_recipe_leaves_the_random_state_alone() -> None:
+    data = tdvae.data.from_arrays(np.random.default_rng(0).normal(size=(10, 12)))
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    first = tdvae.recipe(data, seed=1).learner.state_dict()
+    assert torch.equal(torch.rand(2), expected)
+    second = tdvae.recipe(data, seed=1).learner.state_dict()
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+@pytest.mark.parametrize(("option", "value"), [("longest_jump", 0), ("steps", 0)])
+def test_a_recipe_refuses_lengths_below_one(option: str, value: int) -> None:
+    data = tdvae.data.from_arrays(np.zeros((4, 6)))
+    with pytest.raises(tdvae.InputError, match=f"{option}: expected at least 1, got 0"):
+        tdvae.recipe(data, **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("x", "observed_state", "noise"),
+    [
+        (np.zeros((4, 6, 3)), True, "predicted"),
+        (np.zeros((4, 6, 5), dtype=bool), True, "learned"),
+        (np.zeros((4, 6, 5, 5), dtype=np.int64), True, "learned"),
+        (np.zeros((4, 6, 8, 8)), False, "predicted"),
+    ],
+    ids=["vector", "bits", "classes", "picture"],
+)
+def test_compact_observations_are_part_of_the_state_by_default(x: np.ndarray, observed_state: bool, noise: str) -> None:
+    config = tdvae.models.for_data(tdvae.data.from_arrays(x)).config
+    assert isinstance(config, tdvae.TDVAEConfig)
+    assert (config.observed_state, config.noise) == (observed_state, noise)
+
+
+def test_options_that_rule_the_observed_state_out_turn_its_default_off() -> None:
+    data = tdvae.data.from_arrays(np.zeros((4, 6, 3)))
+    for options in ({"likelihood": "coordinates"}, {"max_latent_dt": 3, "dt": "none"}, {"smoothing_sees_b2": False}):
+        config = tdvae.models.for_data(data, **options).config
+        assert isinstance(config, tdvae.TDVAEConfig)
+        assert not config.observed_state
