@@ -1,4 +1,4 @@
-# Two commands on a fresh machine: `make demo` and `make test`. Both set up .venv/ themselves.
+# `make demo` and `make test` also create .venv/ if it does not exist.
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -26,7 +26,7 @@ imports:
 
 setup: .venv/.ready
 
-# The stamp is written last: an interrupted set-up is done again.
+# .ready is written last, so an interrupted set-up is repeated.
 .venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'

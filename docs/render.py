@@ -1,4 +1,4 @@
-"""Writes the tables of README and docs from results/*.json, between `<!-- table: NAME -->` and `<!-- end -->`."""
+"""Write the tables of README and docs from results/*.json, between `<!-- table: NAME -->` and `<!-- end -->`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGES = sorted(
 
 @cache
 def tables() -> dict[str, str]:
-    """All tables as Markdown, by name, each with how its numbers were made."""
+    """Return all tables as Markdown, by name, each with a sentence on how its numbers were produced."""
     found = {}
     for experiment in map(load, EXPERIMENTS):
         content = read_results(RESULTS / experiment.file, experiment.block)
@@ -39,7 +39,7 @@ def tables() -> dict[str, str]:
 
 
 def rendered(text: str) -> str:
-    """A page's text with its tables as the results say."""
+    """Return the text of a page with its tables replaced by those of the results."""
     return PATTERN.sub(lambda match: f"{match[1]}{tables()[match[2]]}\n{match[3]}", text)
 
 

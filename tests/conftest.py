@@ -1,6 +1,4 @@
-"""Shared by all tests: one thread and one process (the machine is shared, and results then never depend on its cores),
-fresh seeds.
-"""
+"""Settings for all tests: one thread and one process, so that results do not depend on the cores, and a fixed seed."""
 
 import os
 
@@ -12,7 +10,7 @@ from tdvae.experiments.shared import jobs
 
 matplotlib.use("Agg")
 torch.set_num_threads(1)
-# Some virtual processors announce AMX and do not let a process use it; bf16 then fails, and LSTMs after it do, too.
+# Some virtual processors report AMX but do not allow its use. bf16 then fails, and so do LSTMs after it.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 

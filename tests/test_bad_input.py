@@ -202,7 +202,7 @@ def test_each_number_is_refused_by_its_own_name(refusal: Refusal, run: Path) -> 
     assert refusal("rollout", run, "--seed", "-1") == "seed: expected at least 0, got -1"
     assert refusal("bench", "oscillator", "--repeats", "0") == "--repeats: expected at least 1, got 0"
     message = refusal("run", "oscillator-ablations", "--preset", "smoke")
-    assert message == "preset: this experiment has demo; got smoke"
+    assert message == "preset: expected one of demo; got smoke"
 
 
 def test_integers_that_are_hardly_classes_are_refused(refusal: Refusal) -> None:

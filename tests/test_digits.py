@@ -49,7 +49,7 @@ def test_a_classifier_is_trained_once_and_kept(tmp_path: Path) -> None:
     network = classifier(tmp_path / "judge", SETTINGS, digits, steps=60, seed=0)
     fresh = draw_sequences(SETTINGS, synthetic_digits(200, 9), 200, 4)
     rows = torch.arange(200)
-    right = network.says(fresh.select(rows).x) == fresh.labels[:, None]
+    right = network.predict(fresh.select(rows).x) == fresh.labels[:, None]
     assert right.float().mean() > 0.9
     again = classifier(tmp_path / "judge", SETTINGS, digits, steps=60, seed=5)
     for name, value in network.state_dict().items():

@@ -1,4 +1,4 @@
-"""README and docs: their code runs, their tables are what results/ says, what they name exists."""
+"""README and docs: code blocks run, tables match results/, commands and linked files exist."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_readme_code_runs(block: int, tmp_path: Path, monkeypatch: pytest.Monkey
         assert (tmp_path / "runs" / "mine" / "metrics.jsonl").exists()
 
 
-def test_the_makefiles_demo_is_a_command_that_exists() -> None:
+def test_demo_command_of_the_makefile_is_valid() -> None:
     command = re.search(r"\$\(BIN\)/tdvae (run .*)", (ROOT / "Makefile").read_text())
     assert command is not None
     parsed = tyro.cli(Command, args=command[1].split())
@@ -40,7 +40,7 @@ def test_the_makefiles_demo_is_a_command_that_exists() -> None:
 
 
 @pytest.mark.parametrize("page", render.PAGES)
-def test_tables_are_what_the_results_say(page: str) -> None:
+def test_tables_match_the_results(page: str) -> None:
     text = (ROOT / page).read_text()
     assert "<!-- table:" in text
     assert render.rendered(text) == text
@@ -56,8 +56,8 @@ def test_linked_files_exist(page: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*.json")), ids=lambda path: path.stem)
-def test_a_published_command_can_be_repeated(path: Path) -> None:
-    """It resumes nothing, and names no folder of the machine it ran on."""
+def test_published_command_can_be_repeated(path: Path) -> None:
+    """It has neither --resume nor an absolute path."""
     command = json.loads(path.read_text())["command"].split()
     assert "--resume" not in command
     assert not [part for part in command if part.startswith("/")]

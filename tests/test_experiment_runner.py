@@ -1,4 +1,4 @@
-"""The one runner: a toy experiment, defined here and registered by one entry, from training to its table."""
+"""The experiment runner, tested with a toy experiment that is defined and registered here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Preset:
 
 
 class Toy(Experiment[Preset]):
-    """Random walks, and models of two sizes."""
+    """Models of two sizes, trained on random walks."""
 
     name = "toy_walks"
     title = "toy"
@@ -57,7 +57,7 @@ class Toy(Experiment[Preset]):
 
     def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
         return [
-            {name: {variant: of[name] for variant, of in variants.items()} for name in ("parameters", "seed")}
+            {name: {variant: values[name] for variant, values in variants.items()} for name in ("parameters", "seed")}
             for variants in by_seed(measures).values()
         ]
 
@@ -83,7 +83,7 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.EXPERIMENTS, "toy-walks", f"{__name__}:TOY")
 
 
-def test_a_new_experiment_runs_from_training_to_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_trains_measures_and_writes_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     experiment = registry.load("toy-walks")
     run(experiment, "smoke", None, tmp_path / "run", tmp_path / "out", resume=False)
     content = json.loads((tmp_path / "out" / "toy_walks.json").read_text())
@@ -93,19 +93,19 @@ def test_a_new_experiment_runs_from_training_to_its_table(tmp_path: Path, capsys
     info = json.loads((tmp_path / "run" / "narrow-0" / "config.json").read_text())["info"]
     assert info == {"experiment": "toy_walks", "preset": "smoke", "note": "kept"}
     assert (tmp_path / "out" / "toy.txt").read_text() == "narrow: True"
-    shown = capsys.readouterr().out
-    assert "toy, preset smoke, 1 seed(s)" in shown
-    assert "number of parameters" in shown
+    printed = capsys.readouterr().out
+    assert "toy, preset smoke, 1 seed(s)" in printed
+    assert "number of parameters" in printed
     assert "| the limit | 0.250 |" in markdown(experiment.tables(content)["toy_walks"])
     assert "seeds 0: mean ± standard deviation" in experiment.made(content)
 
 
-def test_tasks_are_combined_by_seed_and_resumed(tmp_path: Path) -> None:
+def test_run_combines_tasks_by_seed_and_resumes(tmp_path: Path) -> None:
     run(TOY, "cpu", None, tmp_path / "run", None, resume=False)
     first = json.loads((tmp_path / "run" / "toy_walks.json").read_text())
     assert first["measures"]["seed"]["wide"] == {"mean": 0.5, "spread": pytest.approx(0.5**0.5), "n": 2}
     assert first["measures"]["parameters"]["wide"]["mean"] > first["measures"]["parameters"]["narrow"]["mean"]
-    (tmp_path / "run" / "wide-1" / "measures.json").unlink()  # as if it had been interrupted there
+    (tmp_path / "run" / "wide-1" / "measures.json").unlink()  # as after an interruption before it was measured
     run(TOY, "cpu", None, tmp_path / "run", None, resume=True)
     again = json.loads((tmp_path / "run" / "toy_walks.json").read_text())
     assert again["measures"] == first["measures"]
@@ -120,40 +120,40 @@ def measured(run_dir: Path) -> Measures:
     return {"process": float(os.getpid()), "threads": float(torch.get_num_threads()), "name": float(run_dir.name)}
 
 
-def test_jobs_are_done_side_by_side_and_come_back_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_run_in_parallel_and_return_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "_usable_cores", lambda: 2)
     todo = [jobs.Job(tmp_path / str(n), trained, measured, resume=False, progress="none") for n in range(3)]
-    finished = jobs.do_all(todo)
+    finished = jobs.run_jobs(todo)
     assert [one.measures["name"] for one in finished] == [0, 1, 2]
     assert [one.train_seconds for one in finished] == [2.5] * 3
     assert float(os.getpid()) not in {one.measures["process"] for one in finished}
     assert {one.measures["threads"] for one in finished} == {1.0}
     # A single job needs no process, and what is done is only read.
-    assert jobs.do_all([replace(todo[0], resume=True)]) == finished[:1]
+    assert jobs.run_jobs([replace(todo[0], resume=True)]) == finished[:1]
     (tmp_path / "0" / "measures.json").unlink()
-    (again,) = jobs.do_all([replace(todo[0], resume=True)])
+    (again,) = jobs.run_jobs([replace(todo[0], resume=True)])
     assert again.measures["process"] == os.getpid()
 
 
-def test_its_runs_are_found_by_what_they_say_and_refused_where_they_cannot_be_measured_alone(
+def test_eval_of_a_run_that_cannot_be_evaluated_alone_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(TOY, "smoke", None, tmp_path / "run", None, resume=False)
     monkeypatch.setattr("sys.argv", ["tdvae", "eval", str(tmp_path / "run" / "narrow-0")])
     with pytest.raises(SystemExit):
         cli.main()
-    assert "which `tdvae run toy-walks` measures" in capsys.readouterr().err
+    assert "which `tdvae run toy-walks` evaluates" in capsys.readouterr().err
 
 
-def test_what_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
+def test_unknown_experiment_or_preset_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="oscillator, oscillator-ablations, switching"):
         registry.load("pendulum")
-    with pytest.raises(InputError, match="preset: this experiment has smoke, cpu; got paper"):
+    with pytest.raises(InputError, match="preset: expected one of smoke, cpu; got paper"):
         run(TOY, "paper", None, tmp_path / "run", None, resume=False)
 
 
 @pytest.mark.parametrize("name", registry.EXPERIMENTS)
-def test_every_registered_experiment_can_be_loaded_and_listed(name: str) -> None:
+def test_every_registered_experiment_can_be_loaded(name: str) -> None:
     experiment = registry.load(name)
     assert experiment.name == name.replace("-", "_")
     assert experiment.published in experiment.presets
@@ -162,7 +162,7 @@ def test_every_registered_experiment_can_be_loaded_and_listed(name: str) -> None
         assert len({task.folder for task in tasks}) == len({task.name for task in tasks}) == len(tasks)
 
 
-def test_loading_an_experiment_imports_no_matplotlib() -> None:
+def test_loading_experiments_does_not_import_matplotlib() -> None:
     code = (
         "import sys; from tdvae.experiments import registry; "
         "[registry.load(name) for name in registry.EXPERIMENTS]; import tdvae.bench.bench, tdvae.forecasting; "
@@ -174,17 +174,17 @@ def test_loading_an_experiment_imports_no_matplotlib() -> None:
 # Tables
 
 
-def test_a_wide_table_is_turned_and_no_number_is_broken(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wide_table_is_transposed_and_numbers_are_not_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
     columns = [f"measure number {index}" for index in range(12)]
     table = Table(["", *columns], [["one", *["0.123 ± 0.456"] * 12], ["two", *["7.890 ± 0.123"] * 12]])
-    assert table.turned().turned() == table
+    assert table.transposed().transposed() == table
     show("heading", [table])
-    shown = capsys.readouterr().out
-    assert shown.count("0.123 ± 0.456") == shown.count("7.890 ± 0.123") == 12
-    assert sum("measure number" in line for line in shown.splitlines()) == 12
+    printed = capsys.readouterr().out
+    assert printed.count("0.123 ± 0.456") == printed.count("7.890 ± 0.123") == 12
+    assert sum("measure number" in line for line in printed.splitlines()) == 12
 
 
-def test_markdown_has_the_same_cells() -> None:
+def test_markdown_of_a_table_and_a_note() -> None:
     measures = {"a": {"mean": 0.5, "spread": 0.25}, "b": {"x": {"mean": 2e-5, "spread": None}}}
     table = flat(measures, {"a": "A", "b": "B {}"})
     expected = "| | |\n|---|---|\n| A | 0.500 ± 0.250 |\n| B x | 2.0e-05 |\n\na note"

@@ -1,4 +1,4 @@
-"""Experiments: what is read off signals, how results are summarised, the baselines, and the commands end to end."""
+"""Experiments: fits of sinusoids, summaries of results, baselines, and the commands end to end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tdvae.experiments.oscillator import figure as oscillator_figure
 from tdvae.experiments.oscillator.ablations import ABLATION_PRESETS, Variants
 from tdvae.experiments.oscillator.measures import START, STEPS, exact_signals
 from tdvae.experiments.oscillator.presets import PRESETS
-from tdvae.experiments.oscillator.signals import GRID, read_sinusoid
+from tdvae.experiments.oscillator.signals import GRID, fit_sinusoid
 from tdvae.forecasting import OwnData, evaluate
 from tdvae.models import TDVAE, for_data
 from tdvae.reporting.results import summarise
@@ -33,7 +33,7 @@ torch.set_num_threads(1)
 
 GRID_STEP = (GRID[1] - GRID[0]) / (GRID[2] - 1)
 
-# Reading a sinusoid
+# Fits of sinusoids
 
 
 def sinusoid(frequency: float, amplitude: float, phase: float, steps: int = 21) -> Tensor:
@@ -42,45 +42,47 @@ def sinusoid(frequency: float, amplitude: float, phase: float, steps: int = 21) 
 
 @given(frequency=st.floats(0.15, 0.6), amplitude=st.floats(0.3, 2), phase=st.floats(0, 2 * math.pi))
 @hypothesis_settings(deadline=None, derandomize=True, max_examples=50)
-def test_a_clean_sinusoid_is_read_to_the_accuracy_of_the_grid(frequency: float, amplitude: float, phase: float) -> None:
-    read_frequency, read_amplitude = read_sinusoid(sinusoid(frequency, amplitude, phase))
-    assert abs(read_frequency.item() - frequency) <= GRID_STEP
-    assert read_amplitude.item() == pytest.approx(amplitude, rel=0.03)
+def test_fit_of_a_noiseless_sinusoid_is_as_accurate_as_the_grid(
+    frequency: float, amplitude: float, phase: float
+) -> None:
+    fitted_frequency, fitted_amplitude = fit_sinusoid(sinusoid(frequency, amplitude, phase))
+    assert abs(fitted_frequency.item() - frequency) <= GRID_STEP
+    assert fitted_amplitude.item() == pytest.approx(amplitude, rel=0.03)
 
 
 @pytest.mark.parametrize("index", [0, 40, 150, 300])
-def test_a_frequency_on_the_grid_is_read_exactly(index: int) -> None:
+def test_fit_is_exact_for_a_frequency_on_the_grid(index: int) -> None:
     frequency = GRID[0] + index * GRID_STEP
-    read_frequency, read_amplitude = read_sinusoid(sinusoid(frequency, 0.7, 1.0))
-    assert read_frequency.item() == pytest.approx(frequency, abs=1e-12)
-    assert read_amplitude.item() == pytest.approx(0.7, rel=1e-6)
+    fitted_frequency, fitted_amplitude = fit_sinusoid(sinusoid(frequency, 0.7, 1.0))
+    assert fitted_frequency.item() == pytest.approx(frequency, abs=1e-12)
+    assert fitted_amplitude.item() == pytest.approx(0.7, rel=1e-6)
 
 
-def test_a_little_noise_moves_the_reading_a_little() -> None:
-    """Least squares at noise 0.03 on 21 points: a deviation of about 0.002 rad/step at amplitude 1."""
+def test_fit_of_a_noisy_sinusoid_has_small_errors() -> None:
+    """With noise 0.03 on 21 points, least squares has an error of about 0.002 rad/step at amplitude 1."""
     generator = torch.Generator().manual_seed(0)
     frequency = 0.2 + 0.35 * torch.rand(200, generator=generator, dtype=torch.float64)
     phase = 2 * math.pi * torch.rand(200, generator=generator, dtype=torch.float64)
     clean = torch.cos(frequency[:, None] * torch.arange(21) + phase[:, None])
     noise = 0.03 * torch.randn(200, 21, generator=generator, dtype=torch.float64)
-    read_frequency, read_amplitude = read_sinusoid(clean + noise)
-    assert float((read_frequency - frequency).abs().mean()) < 0.004
-    assert float((read_amplitude - 1).abs().mean()) < 0.02
+    fitted_frequency, fitted_amplitude = fit_sinusoid(clean + noise)
+    assert float((fitted_frequency - frequency).abs().mean()) < 0.004
+    assert float((fitted_amplitude - 1).abs().mean()) < 0.02
 
 
-def test_signals_of_any_leading_shape_and_type_are_read_one_by_one() -> None:
+def test_fit_accepts_any_leading_shape_and_dtype() -> None:
     frequencies = torch.tensor([[0.2, 0.3, 0.4], [0.25, 0.35, 0.5]], dtype=torch.float64)
     signals = torch.sin(frequencies[..., None] * torch.arange(21))
-    read_frequency, read_amplitude = read_sinusoid(signals.float())
-    assert read_frequency.shape == read_amplitude.shape == (2, 3)
-    torch.testing.assert_close(read_frequency, frequencies, atol=GRID_STEP, rtol=0)
-    torch.testing.assert_close(read_amplitude, torch.ones(2, 3, dtype=torch.float64), atol=0.02, rtol=0)
+    fitted_frequency, fitted_amplitude = fit_sinusoid(signals.float())
+    assert fitted_frequency.shape == fitted_amplitude.shape == (2, 3)
+    torch.testing.assert_close(fitted_frequency, frequencies, atol=GRID_STEP, rtol=0)
+    torch.testing.assert_close(fitted_amplitude, torch.ones(2, 3, dtype=torch.float64), atol=0.02, rtol=0)
 
 
 # Summaries
 
 
-def test_a_summary_nests_as_the_measures_do() -> None:
+def test_summary_is_nested_like_the_measures() -> None:
     by_seed = [{"a": 1.0, "b": {"1": 2.0, "5": {"deep": 3.0}}}, {"a": 2.0, "b": {"1": 6.0, "5": {"deep": 3.0}}}]
     assert summarise(by_seed) == {
         "a": {"mean": 1.5, "spread": pytest.approx(math.sqrt(0.5)), "n": 2},
@@ -91,14 +93,14 @@ def test_a_summary_nests_as_the_measures_do() -> None:
     }
 
 
-def test_one_seed_has_no_spread() -> None:
+def test_spread_of_one_seed_is_none() -> None:
     assert summarise([{"a": 1.5}]) == {"a": {"mean": 1.5, "spread": None, "n": 1}}
     assert json.loads(json.dumps(summarise([{"a": 1.5}])))["a"]["spread"] is None
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=6))
 @hypothesis_settings(deadline=None, derandomize=True, max_examples=30)
-def test_the_spread_is_the_sample_standard_deviation(values: list[float]) -> None:
+def test_spread_is_the_sample_standard_deviation(values: list[float]) -> None:
     mean = sum(values) / len(values)
     expected = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
     assert summarise([{"a": value} for value in values])["a"]["spread"] == pytest.approx(expected, abs=1e-9)
@@ -108,7 +110,7 @@ def test_the_spread_is_the_sample_standard_deviation(values: list[float]) -> Non
 
 
 def test_exact_signals_follow_the_exact_forecasts() -> None:
-    """After the jump, and after each further step, draws have the forecast's mean and its variance less the noise."""
+    """At each step, samples have the mean of the forecast, and its variance minus the observation noise."""
     torch.manual_seed(0)
     settings = OscillatorSettings()
     oracle = OscillatorOracle(settings, frequencies=256)
@@ -124,26 +126,26 @@ def test_exact_signals_follow_the_exact_forecasts() -> None:
         assert bool(((drawn.var(0) / variance - 1).abs() < 0.15).all())
 
 
-def test_what_is_read_off_exact_signals_agrees_with_the_posterior_and_the_truth() -> None:
+def test_fits_to_exact_signals_agree_with_the_posterior_and_the_truth() -> None:
     torch.manual_seed(1)
     settings = OscillatorSettings()
-    fresh = simulate(settings, 8, seed=2)
+    test = simulate(settings, 8, seed=2)
     oracle = OscillatorOracle(settings, frequencies=256)
-    posterior = oracle.observe(fresh.x[:, :START])
-    believed, doubt = oracle.frequency(posterior)
-    frequency, amplitude = read_sinusoid(exact_signals(oracle, posterior, 20, 64))
-    # 21 disturbed points (0.02 each step) cannot be read more sharply than to about 0.01 rad/step.
-    assert bool(((frequency.mean(0) - believed).abs() < 3 * doubt + 0.01).all())
-    assert float((frequency - fresh.frequency.double()).abs().mean()) < 0.02
-    true_amplitude = fresh.state[:, START + 20 - 1].double().norm(dim=-1)
+    posterior = oracle.observe(test.x[:, :START])
+    mean, deviation = oracle.frequency(posterior)
+    frequency, amplitude = fit_sinusoid(exact_signals(oracle, posterior, 20, 64))
+    # With process noise 0.02 per step, 21 points determine the frequency to about 0.01 rad/step.
+    assert bool(((frequency.mean(0) - mean).abs() < 3 * deviation + 0.01).all())
+    assert float((frequency - test.frequency.double()).abs().mean()) < 0.02
+    true_amplitude = test.state[:, START + 20 - 1].double().norm(dim=-1)
     assert float((amplitude - true_amplitude).abs().mean()) < 0.2
 
 
-# Baselines on a user's data
+# Baselines on the user's data
 
 
 def gaussian_nll(x: Any, mean: Any, sigma: Any) -> float:
-    """Summed over features, averaged over sequences: computed by hand."""
+    """The NLL summed over features and averaged over sequences, computed independently."""
     per_feature = 0.5 * np.log(2 * np.pi) + np.log(sigma) + 0.5 * ((x - mean) / sigma) ** 2
     return float(per_feature.sum(-1).mean())
 
@@ -153,8 +155,8 @@ def tiny_model(own: OwnData) -> TDVAE:
     return for_data(own.parts[0], latent=2, belief=4, hidden=4, decoder=(4,))
 
 
-def test_baselines_equal_the_gaussians_computed_by_hand(tmp_path: Path) -> None:
-    """A random walk with drift, two features of different scale: fitted on the training part, scored on the test."""
+def test_baselines_equal_independently_computed_gaussians(tmp_path: Path) -> None:
+    """Random walks with drift and two features of different scale, fitted on the training part, scored on the test."""
     generator = np.random.default_rng(0)
     walk = generator.normal([0.1, 0.0], [1.0, 20.0], (40, 12, 2)).cumsum(1).astype(np.float32)
     np.savez(tmp_path / "walk.npz", x=walk)
@@ -170,11 +172,11 @@ def test_baselines_equal_the_gaussians_computed_by_hand(tmp_path: Path) -> None:
         change = np.sqrt(((train[:, dt:] - train[:, :-dt]) ** 2).mean((0, 1)))
         assert measures["nll_marginal"][str(dt)] == pytest.approx(marginal, rel=1e-4)
         assert measures["nll_last_value"][str(dt)] == pytest.approx(gaussian_nll(future, last, change), rel=1e-4)
-    assert measures["nll_last_value"]["1"] < measures["nll_marginal"]["1"]  # as it should be for a random walk
+    assert measures["nll_last_value"]["1"] < measures["nll_marginal"]["1"]  # expected for a random walk
 
 
-def test_baselines_count_real_steps_only(tmp_path: Path) -> None:
-    """Ragged sequences with wild values in the padding: neither the marginal nor the changes may touch them."""
+def test_baselines_ignore_padding(tmp_path: Path) -> None:
+    """Sequences of different lengths with large values in the padding, which no baseline may use."""
     x = np.random.default_rng(1).normal(3.0, 1.0, size=(30, 10, 1)).astype(np.float32)
     lengths = np.full(30, 10)
     lengths[::2] = 6
@@ -197,8 +199,8 @@ def test_baselines_count_real_steps_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bits", "classes"])
-def test_the_marginal_of_bits_and_classes_is_their_frequency(tmp_path: Path, kind: str) -> None:
-    """Near the entropy of fair coins or dice, for every feature; the last value has no density here."""
+def test_marginal_of_binary_and_categorical_data_is_their_frequency(tmp_path: Path, kind: str) -> None:
+    """It is close to the entropy of uniform values, for every feature. There is no last-value baseline here."""
     sides = 2 if kind == "bits" else 4
     x = np.random.default_rng(2).integers(0, sides, (200, 8, 3))
     np.savez(tmp_path / "x.npz", x=x.astype(bool) if kind == "bits" else x)
@@ -210,10 +212,10 @@ def test_the_marginal_of_bits_and_classes_is_their_frequency(tmp_path: Path, kin
         assert math.isfinite(measures["nll"][dt])
 
 
-def test_a_class_that_training_never_saw_still_gets_a_finite_score(
+def test_class_missing_from_the_training_data_has_a_finite_score(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rarest class of a data set may lie in the test part alone."""
+    """The rarest class of a data set may occur only in the test part."""
     x = np.random.default_rng(3).integers(0, 3, (10, 8))
     np.savez(tmp_path / "x.npz", x=x)
     test = OwnData(tmp_path / "x.npz", split_seed=0, longest_jump=2).parts[2].x[:, :, 0].numpy()
@@ -236,7 +238,7 @@ NUMBER = {"mean", "spread", "n"}
 
 
 def command(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """One call of `tdvae`; it returns only if the command succeeded."""
+    """Call `tdvae`. Returns only if the command succeeds."""
     with monkeypatch.context() as patch:
         patch.setattr("sys.argv", ["tdvae", *arguments])
         cli.main()
@@ -255,13 +257,13 @@ class SmokeRun:
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> SmokeRun:
     folder = tmp_path_factory.mktemp("smoke") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(oscillator_figure, "CURVE_SEQUENCES", 20)  # most of the time would go into the figure's curve
+        patch.setattr(oscillator_figure, "CURVE_SEQUENCES", 20)  # the figure's curve would take most of the time
         command(["run", "oscillator", "--preset", "smoke", "--run-dir", str(folder)], patch)
     return SmokeRun(folder)
 
 
 def output_of(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Standard output as JSON: anything beside it would fail to parse."""
+    """Parse standard output as JSON, which fails if anything else is printed."""
     capsys.readouterr()
     command([*arguments, "--json"], monkeypatch)
     return json.loads(capsys.readouterr().out)
@@ -288,18 +290,18 @@ def assert_oscillator_measures(measures: dict[str, Any]) -> None:
                 assert number["n"] == 1
 
 
-def test_the_smoke_run_writes_results_and_figure(smoke: SmokeRun) -> None:
+def test_smoke_run_writes_results_and_figure(smoke: SmokeRun) -> None:
     content = json.loads((smoke.folder / "oscillator.json").read_text())
     assert_results(content)
     assert_oscillator_measures(content["measures"])
     assert (content["experiment"], content["preset"], content["seeds"]) == ("oscillator", "smoke", [0])
     assert shlex.split(content["command"])[:5] == ["tdvae", "run", "oscillator", "--preset", "smoke"]
     assert (smoke.folder / "oscillator.png").read_bytes().startswith(b"\x89PNG")
-    assert not list(smoke.folder.glob(".*"))  # no half-written file is left
+    assert not list(smoke.folder.glob(".*"))  # no temporary file is left
 
 
-def test_the_measures_of_the_smoke_run_are_possible(smoke: SmokeRun) -> None:
-    """Twenty steps teach little, but shares, coverages and the limits have their places."""
+def test_measures_of_the_smoke_run_are_plausible(smoke: SmokeRun) -> None:
+    """After twenty training steps shares, coverages and limits are in their valid ranges."""
     measures = json.loads((smoke.folder / "oscillator.json").read_text())["measures"]
     for dt in DT:
         assert measures["nll_bayes"][dt]["mean"] < measures["nll_marginal"][dt]["mean"]
@@ -311,7 +313,7 @@ def test_the_measures_of_the_smoke_run_are_possible(smoke: SmokeRun) -> None:
         assert measures["amplitude_error_exact"][skip]["mean"] < 0.5
 
 
-def test_ablations_train_each_variant_and_tell_them_apart(
+def test_ablations_train_and_report_each_variant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = PRESETS["smoke"]
@@ -319,25 +321,29 @@ def test_ablations_train_each_variant_and_tell_them_apart(
     monkeypatch.setitem(ABLATION_PRESETS, "demo", Variants(variants))
     arguments = ["run", "oscillator-ablations", "--run-dir", str(tmp_path / "run"), "--out", str(tmp_path / "out")]
     command(arguments, monkeypatch)
-    shown = capsys.readouterr().out
+    printed = capsys.readouterr().out
     content = json.loads((tmp_path / "out" / "oscillator_ablations.json").read_text())
     assert_results(content)
     assert list(content["train_seconds"]) == list(variants)
     for dt in DT:
         by_variant = content["measures"][f"information_share_dt{dt}"]
         assert list(by_variant) == list(variants)
-        assert by_variant["recipe"]["mean"] != by_variant["adam"]["mean"]  # each was trained as it says
-        assert all(f"{round(by_variant[name]['mean'], 2):.2f}" in shown for name in variants)  # no number is cut short
-    (tmp_path / "run" / "adam" / "measures.json").unlink()  # as if it had been interrupted there
+        assert by_variant["recipe"]["mean"] != by_variant["adam"]["mean"]  # the variants were trained differently
+        assert all(
+            f"{round(by_variant[name]['mean'], 2):.2f}" in printed for name in variants
+        )  # no number is truncated
+    (tmp_path / "run" / "adam" / "measures.json").unlink()  # as after an interruption before it was measured
     command([*arguments, "--resume"], monkeypatch)
     assert json.loads((tmp_path / "out" / "oscillator_ablations.json").read_text())["measures"] == content["measures"]
     capsys.readouterr()
-    command(["eval", str(tmp_path / "run" / "adam")], monkeypatch)  # a variant's run is an oscillator's
+    command(
+        ["eval", str(tmp_path / "run" / "adam")], monkeypatch
+    )  # a variant's run is evaluated like an oscillator run
     share = content["measures"]["information_share_dt1"]["adam"]["mean"]
     assert f"{share:.3f}" in capsys.readouterr().out
 
 
-def test_eval_prints_json_alone_and_the_same_twice(
+def test_eval_prints_only_json_and_is_reproducible(
     smoke: SmokeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, again, other = (
@@ -348,10 +354,12 @@ def test_eval_prints_json_alone_and_the_same_twice(
     assert first["seeds"] == [5]
     assert first["measures"] == again["measures"]
     assert first["measures"] != other["measures"]
-    assert first["measures"]["nll_marginal"] != other["measures"]["nll_marginal"]  # other sequences, not only noise
+    assert (
+        first["measures"]["nll_marginal"] != other["measures"]["nll_marginal"]
+    )  # the sequences differ, not only the samples
 
 
-def test_eval_repeats_what_the_run_itself_measured(
+def test_eval_reproduces_the_measures_of_the_run(
     smoke: SmokeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = output_of(["eval", smoke.model, "--seed", "0"], monkeypatch, capsys)
@@ -363,9 +371,9 @@ def test_eval_prints_a_table_without_json(
     smoke: SmokeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command(["eval", smoke.model], monkeypatch)
-    shown = capsys.readouterr().out
-    assert "share of attainable information" in shown
-    assert "δt = 100" in shown
+    printed = capsys.readouterr().out
+    assert "share of attainable information" in printed
+    assert "δt = 100" in printed
 
 
 def test_rollout_prints_a_row_for_each_jump(
@@ -381,7 +389,7 @@ def test_rollout_prints_a_row_for_each_jump(
     assert rows != other
 
 
-def test_rollout_beyond_the_sequence_knows_no_observation(
+def test_rollout_beyond_the_sequence_has_no_observation(
     smoke: SmokeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = output_of(["rollout", smoke.model, "--from", "199", "--jumps", "1,1"], monkeypatch, capsys)
@@ -393,12 +401,12 @@ def test_rollout_prints_a_table_without_json(
     smoke: SmokeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command(["rollout", smoke.model, "--jumps", "7,3"], monkeypatch)
-    shown = capsys.readouterr().out
-    assert "67" in shown
-    assert "70" in shown
+    printed = capsys.readouterr().out
+    assert "67" in printed
+    assert "70" in printed
 
 
-# A user's own file
+# The user's own data
 
 
 def own_arrays(kind: str) -> dict[str, Any]:
@@ -437,17 +445,17 @@ def test_fit_eval_and_rollout_of_own_data(
         assert list(by_dt) == ["1", "2"]
         assert all(math.isfinite(number["mean"]) for number in by_dt.values())
 
-    if kind != "classes":  # a rollout prints numbers, and classes have none
+    if kind != "classes":  # `tdvae rollout` does not support classes
         rows = output_of(["rollout", run, "--from", "3", "--jumps", "2,1"], monkeypatch, capsys)
         assert [(row["t"], row["jump"]) for row in rows] == [(5, 2), (6, 1)]
         assert all(row["low"] <= row["median"] <= row["high"] for row in rows)
 
 
 @pytest.mark.parametrize("kind", ["numbers", "actions and rewards"])
-def test_the_command_that_fit_suggests_works(
+def test_rollout_command_suggested_by_fit_works(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever the length of the sequences: here they have 12 steps."""
+    """It depends on the length of the sequences, which is 12 here."""
     np.savez(tmp_path / "mine.npz", **own_arrays(kind))
     monkeypatch.chdir(tmp_path)
     command(["fit", "mine.npz", *FASTEST], monkeypatch)
@@ -456,7 +464,7 @@ def test_the_command_that_fit_suggests_works(
     assert "median" in capsys.readouterr().out
 
 
-def test_a_second_fit_of_the_same_file_gets_its_own_folder(
+def test_second_fit_of_the_same_file_has_a_new_run_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.savez(tmp_path / "mine.npz", **own_arrays("numbers"))
@@ -467,8 +475,8 @@ def test_a_second_fit_of_the_same_file_gets_its_own_folder(
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["mine", "mine-2"]
 
 
-def test_fit_repeats_itself_and_resumes_to_the_same_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two fits with one seed end in the same weights; resuming a finished one changes nothing."""
+def test_fit_is_reproducible_and_resumes_to_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two fits with the same seed give the same weights. Resuming a finished fit changes nothing."""
     np.savez(tmp_path / "mine.npz", **own_arrays("numbers"))
     for name in ("one", "two"):
         command(["fit", str(tmp_path / "mine.npz"), *FASTEST, "--run-dir", str(tmp_path / name)], monkeypatch)

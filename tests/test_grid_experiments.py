@@ -26,7 +26,7 @@ from tdvae.experiments.shared.experiment import Task, TrainedRun
 from tdvae.experiments.shared.runner import train
 from tdvae.experiments.switching import EXPERIMENT as SWITCHING
 from tdvae.experiments.switching.experiment import cell_name, learning_curve
-from tdvae.experiments.switching.measures import moments
+from tdvae.experiments.switching.measures import forgetting_times
 from tdvae.experiments.switching.pairs import Around, Bridging
 from tdvae.experiments.switching.presets import PRESETS, curriculum
 from tdvae.jumps import Uniform, Widening
@@ -49,8 +49,8 @@ def width_of(path: Path) -> int:
 # Switching
 
 
-def test_the_switching_command_end_to_end_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The smoke grid: four cells, both methods, two runs each. A second --resume only reads what is done."""
+def test_switching_command_runs_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The smoke grid has four cells, both methods and two runs each. Resuming does not train finished tasks again."""
     where = ["--run-dir", str(tmp_path / "grid"), "--out", str(tmp_path / "out")]
     run(monkeypatch, "run", "switching", "--preset", "smoke", *where)
     content = json.loads((tmp_path / "out" / "switching.json").read_text())
@@ -60,18 +60,18 @@ def test_the_switching_command_end_to_end_and_again(tmp_path: Path, monkeypatch:
         assert set(content["measures"][measure]) == names
         assert all(0 <= entry["mean"] <= 1 for entry in content["measures"][measure].values())
     assert content["measures"]["accuracy_tdvae"]["lstm=6,interval=4"]["n"] == preset.runs
-    asked = {f"lstm={size},t={t}" for size in preset.sizes for t in moments(preset)}
-    assert set(content["measures"]["accuracy_tdvae_at"]) == asked
+    probed = {f"lstm={size},t={t}" for size in preset.sizes for t in forgetting_times(preset)}
+    assert set(content["measures"]["accuracy_tdvae_at"]) == probed
     assert width_of(tmp_path / "out" / "switching.png") > 500
     weights = {p: p.stat().st_mtime_ns for p in (tmp_path / "grid").rglob("*.safetensors")}
-    (tmp_path / "grid" / "lstm=4,tdvae" / "measures.json").unlink()  # as if it had been interrupted there
+    (tmp_path / "grid" / "lstm=4,tdvae" / "measures.json").unlink()  # as after an interruption before it was measured
     run(monkeypatch, "run", "switching", "--preset", "smoke", *where, "--resume")
     again = json.loads((tmp_path / "out" / "switching.json").read_text())
     assert again["measures"] == content["measures"]
     assert {p: p.stat().st_mtime_ns for p in weights} == weights
 
 
-def test_stacked_runs_differ_and_the_same_seed_repeats(tmp_path: Path) -> None:
+def test_stacked_runs_differ_and_are_reproducible(tmp_path: Path) -> None:
     preset = PRESETS["smoke"]
     found = []
     for name in ("one", "two"):
@@ -86,7 +86,7 @@ def test_stacked_runs_differ_and_the_same_seed_repeats(tmp_path: Path) -> None:
     assert all(len(row) == preset.runs for row in accuracies)
 
 
-def test_the_curriculum_lengthens_the_interval() -> None:
+def test_curriculum_lengthens_the_interval() -> None:
     preset = replace(PRESETS["smoke"], stages=((5, 20), (10, 20), (20, 60)), mixed=0.5)
     data = curriculum(preset, seed=0)
     assert len(data.intervals) == 100
@@ -102,8 +102,8 @@ def test_the_curriculum_lengthens_the_interval() -> None:
     assert pure.intervals == (5,) * 20 + (10,) * 20 + (20,) * 60
 
 
-def test_a_belief_before_the_last_interval_does_not_know_how_long_the_interval_was() -> None:
-    """Why one training serves all intervals: up to the switch, sequences of different intervals follow one law.
+def test_observations_before_the_interval_do_not_depend_on_its_length() -> None:
+    """This is why one training serves all intervals: the observations before them have the same distribution.
 
     Means, squares and products have standard deviations up to 0.75; 4000 sequences leave a standard error of 0.012.
     """
@@ -114,24 +114,24 @@ def test_a_belief_before_the_last_interval_does_not_know_how_long_the_interval_w
     torch.testing.assert_close(*ahead, atol=0.02, rtol=0)
 
 
-def test_simulated_blocks_do_not_depend_on_how_they_are_asked_for() -> None:
+def test_simulated_blocks_do_not_depend_on_the_selection() -> None:
     data = SwitchingCurriculum(SwitchingSettings(), (3, 7, 3), block=4, seed=5)
     assert len(data) == 12
     assert data.lengths.tolist() == [43] * 4 + [47] * 4 + [43] * 4
-    together = data.select(torch.tensor([9, 2, 5]))
-    assert together.x.shape == (3, 47, 1)
+    batch = data.select(torch.tensor([9, 2, 5]))
+    assert batch.x.shape == (3, 47, 1)
     for row, index in enumerate((9, 2, 5)):
         alone = data.select(torch.tensor([index]))
         length = int(alone.lengths[0])
-        assert torch.equal(together.x[row, :length], alone.x[0])
-        assert not together.x[row, length:].any()
+        assert torch.equal(batch.x[row, :length], alone.x[0])
+        assert not batch.x[row, length:].any()
     assert not torch.equal(data.select(torch.tensor([0])).x, data.select(torch.tensor([8])).x)
 
 
-def test_bridges_lead_from_the_middle_into_the_end() -> None:
-    law = Bridging(0.4, OPENING, 17, Uniform(1, 3))
+def test_bridging_pairs_start_in_the_middle_and_end_in_the_last_interval() -> None:
+    jumps = Bridging(0.4, OPENING, 17, Uniform(1, 3))
     lengths = torch.tensor([60, 140])
-    pairs = law.sample(lengths, 20_000, torch.Generator().manual_seed(0))
+    pairs = jumps.sample(lengths, 20_000, torch.Generator().manual_seed(0))
     bridge = pairs.dt > 3
     assert bool((pairs.t1 >= 0).all())
     assert bool((pairs.t2 <= lengths[:, None]).all())
@@ -140,21 +140,21 @@ def test_bridges_lead_from_the_middle_into_the_end() -> None:
         assert (int(t1.min()), int(t1.max())) == (OPENING, length - 17)
         assert (int(t2.min()), int(t2.max())) == (length - 16, length)
     assert abs(bridge[1].float().mean() - 0.4) < 0.0105  # three standard errors
-    late = replace(law, since=0.5)
+    late = replace(jumps, since=0.5)
     assert bool((late.sample(lengths, 2_000, torch.Generator().manual_seed(0), progress=0.4).dt <= 3).all())
     assert bool((late.sample(lengths, 2_000, torch.Generator().manual_seed(0), progress=0.5).dt > 3).any())
     with pytest.raises(InputError, match="put Bridging outside"):
-        Widening(law)
+        Widening(jumps)
     with pytest.raises(InputError, match="share: expected"):
         Bridging(1.5, 0, 1, Uniform(1, 2))
     with pytest.raises(InputError, match="the shortest has 30 steps"):
-        law.sample(torch.tensor([30]), 1, torch.Generator())
+        jumps.sample(torch.tensor([30]), 1, torch.Generator())
 
 
-def test_jumps_around_the_last_switch() -> None:
-    law = Around(0.5, 20, 5, Uniform(1, 3))
+def test_around_pairs_start_near_the_last_switch() -> None:
+    jumps = Around(0.5, 20, 5, Uniform(1, 3))
     lengths = torch.tensor([60, 1000])
-    for outer in (law, Bridging(0.0, OPENING, 17, law)):
+    for outer in (jumps, Bridging(0.0, OPENING, 17, jumps)):
         pairs = outer.sample(lengths, 20_000, torch.Generator().manual_seed(0))
         assert (int(pairs.dt.min()), int(pairs.dt.max())) == (1, 3)
         assert bool((pairs.t1 >= 0).all())
@@ -164,7 +164,7 @@ def test_jumps_around_the_last_switch() -> None:
         assert abs(near.float().mean() - (0.5 + 0.5 * by_chance)) < 0.0105  # three standard errors
         assert set((pairs.t1[1][near] - 980).tolist()) == set(range(-5, 6))
     with pytest.raises(InputError, match="put Around outside"):
-        Widening(law)
+        Widening(jumps)
     with pytest.raises(InputError, match="share: expected"):
         Around(1.5, 20, 5, Uniform(1, 3))
     with pytest.raises(InputError, match="ending: expected room"):
@@ -175,33 +175,33 @@ def test_jumps_around_the_last_switch() -> None:
     ("changes", "message"),
     [
         ({"sizes": ()}, "sizes: expected at least one"),
-        ({"intervals": ()}, "the grid would be empty"),
+        ({"intervals": ()}, "intervals: expected at least one"),
         ({"intervals": (0,)}, "sizes and intervals: expected at least 1"),
-        ({"intervals": (2, 50)}, "no stage of the curriculum is as long"),
+        ({"intervals": (2, 50)}, "intervals: expected at most the longest interval of the stages"),
         ({"runs": 0}, "runs: expected at least 1"),
         ({"probe": "svm"}, "probe: expected one of"),
     ],
 )
-def test_bad_grids_are_refused(changes: dict[str, Any], message: str) -> None:
+def test_invalid_grid_is_an_error(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         replace(PRESETS["smoke"], **changes)
 
 
-def test_a_preset_that_an_experiment_lacks(
+def test_unknown_preset_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         run(monkeypatch, "run", "switching", "--preset", "demo", "--run-dir", tmp_path / "grid")
-    assert "preset: this experiment has smoke, cpu, paper; got demo" in capsys.readouterr().err
+    assert "preset: expected one of smoke, cpu, paper; got demo" in capsys.readouterr().err
 
 
 # Moving MNIST
 
 
-def test_the_moving_mnist_command_end_to_end(
+def test_moving_mnist_command_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("TDVAE_DATA", str(tmp_path / "data"))  # where the digit classifier is kept
+    monkeypatch.setenv("TDVAE_DATA", str(tmp_path / "data"))  # the digit classifier is saved there
     run(
         monkeypatch,
         "run",
@@ -225,18 +225,18 @@ def test_the_moving_mnist_command_end_to_end(
     assert alone["measures"]["digit_kept"].keys() == measures["digit_kept"].keys()
     with pytest.raises(SystemExit):
         run(monkeypatch, "rollout", tmp_path / "run" / "seed-0", "--from", "10", "--jumps", "1,1")
-    assert "this model's observations are pictures" in capsys.readouterr().err
+    assert "got one of images" in capsys.readouterr().err
     with Image.open(tmp_path / "out" / "moving_mnist.gif") as film:
         assert getattr(film, "n_frames", 1) == 12 + 1 + JUMPS
 
 
-class Knowing(Model):
-    """A stand-in for a model that rolls digits out exactly: its state is (picture, place, direction)."""
+class ExactModel(Model):
+    """A model that moves digits exactly by ``step`` pixels per jump, or by δt if ``step`` is 0."""
 
     def __init__(self, test: MovingSequences, step: int, flips: bool = False) -> None:
         super().__init__()
         self.still = test.still(torch.arange(len(test)))
-        self.place, self.direction = test.shift(torch.arange(len(test))), test.direction
+        self.position, self.direction = test.shift(torch.arange(len(test))), test.direction
         self.step, self.flips, self.seen = step, flips, 0
 
     def initial(self, batch: int) -> Any:
@@ -248,15 +248,15 @@ class Knowing(Model):
         return belief
 
     def filter(self, sequences: Any) -> Any:
-        raise AssertionError("not asked for")
+        raise AssertionError("not used")
 
     def sample_state(self, belief: Any, n: int) -> Any:
-        return State(Latent((self.place[None, :, self.seen - 1, None].float(),)))
+        return State(Latent((self.position[None, :, self.seen - 1, None].float(),)))
 
     def transition(self, z: Any, dt: Any, a: Any = None) -> Any:
-        way = -self.direction if self.flips else self.direction
-        told = torch.as_tensor(dt).expand(1, len(way))
-        return z.map(lambda place: place + ((told if self.step == 0 else self.step) * way)[..., None])
+        direction = -self.direction if self.flips else self.direction
+        pixels = torch.as_tensor(dt).expand(1, len(direction)) if self.step == 0 else self.step
+        return z.map(lambda position: position + (pixels * direction)[..., None])
 
     def decode(self, z: Any) -> Any:
         shifts = z.z.layers[0][0, :, 0].long() % 28
@@ -264,60 +264,60 @@ class Knowing(Model):
         return Bernoulli((frames[None] - 0.5) * 20, event_ndim=2)
 
     def predict(self, z: Any, dt: Any, a: Any = None) -> Any:
-        raise AssertionError("not asked for")
+        raise AssertionError("not used")
 
 
-def rolled(step: int, flips: bool = False, given_dt: bool = False) -> moving_mnist.Rolled:
+def roll_out(step: int, flips: bool = False, given_dt: bool = False) -> moving_mnist.Rollouts:
     test = draw_sequences(MovingDigits(), synthetic_digits(100, 0), 60, 3)
-    return moving_mnist.roll(Knowing(test, step, flips), test, 12, given_dt)
+    return moving_mnist.roll(ExactModel(test, step, flips), test, 12, given_dt)
 
 
-def test_rollouts_are_judged_by_what_they_do() -> None:
+def test_measured_displacements_are_those_of_the_model() -> None:
     for step in (1, 3):
-        assert bool((rolled(step).moved == step).all())
-    assert bool((rolled(2, flips=True).moved == -2).all())
-    told = rolled(0, given_dt=True)
-    assert torch.equal(told.moved, told.asked)
-    assert set(told.asked.unique().tolist()) == {1, 2, 3, 4}
+        assert bool((roll_out(step).moved == step).all())
+    assert bool((roll_out(2, flips=True).moved == -2).all())
+    rollouts = roll_out(0, given_dt=True)
+    assert torch.equal(rollouts.moved, rollouts.dt)
+    assert set(rollouts.dt.unique().tolist()) == {1, 2, 3, 4}
 
 
 # The benchmark
 
 
-def test_the_benchmark_measures_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At toy sizes: the gradients agree, and every size that is to grow is measured."""
+def test_benchmark_compares_equal_gradients_and_varies_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a small model: both ways of encoding give the same gradients, and all four sizes are varied."""
     small = replace(bench_mnist.PLAIN_MODEL, encoder=(12, 12), decoder=(12,), belief=6)
     monkeypatch.setattr(bench_mnist, "PLAIN_MODEL", small)
     assert (
         bench_mnist.gradient_difference(bench_mnist.frames(n=128), bench_mnist.pairs_of(bench_mnist.frames(n=128), 1))
         < 1e-5
     )
-    grown = {growth.name: growth.sizes for growth in bench_mnist.growth()}
-    assert set(grown) == {"T", "K", "layers", "batch"}
+    sizes = {sweep.name: sweep.sizes for sweep in bench_mnist.size_sweeps()}
+    assert set(sizes) == {"T", "K", "layers", "batch"}
 
 
-def test_a_race_ends_when_the_goal_is_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_training_to_a_loss_stops_when_it_is_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     smoke = MOVING_MNIST["smoke"]
     monkeypatch.setitem(MOVING_MNIST, "cpu", smoke)
     fast = replace(smoke.train, learning_rate=0.01, schedule="constant")
     slow = replace(smoke.train, learning_rate=1e-6, schedule="constant", optimizer="adam")
     monkeypatch.setattr(
-        bench_mnist, "CONTENDERS", {"plain": (smoke.model, slow, True), "fast": (smoke.model, fast, False)}
+        bench_mnist, "METHODS", {"plain": (smoke.model, slow, True), "fast": (smoke.model, fast, False)}
     )
     monkeypatch.setattr(bench_mnist, "HELD_OUT", 40)
     ticks = itertools.count()  # a clock by which every step takes 20 ms, however busy the machine is
     monkeypatch.setattr(bench_mnist, "time", SimpleNamespace(process_time=lambda: 0.02 * next(ticks)))
-    laps = bench_mnist.race(minutes=0.02, look_every=0.05)
-    plain, quick = laps["plain"], laps["fast"]
+    curves = bench_mnist.train_to_loss(minutes=0.02, evaluate_every=0.05)
+    plain, quick = curves["plain"], curves["fast"]
     assert plain.seconds[-1] == pytest.approx(1.2, abs=0.03)  # all its time
     assert quick.seconds[-1] < 0.24  # less than a fifth of it, where it would have been stopped
     assert quick.losses[-1] <= plain.losses[-1]  # it ended by reaching the goal
     assert all(loss > plain.losses[-1] for loss in quick.losses[:-1])  # as soon as it did
-    ratios = bench_mnist.race_measures(laps)["time_to_loss_ratio"]
+    ratios = bench_mnist.time_to_loss_measures(curves)["time_to_loss_ratio"]
     assert set(ratios) == {"plain", "fast"}
     assert ratios["fast"]["mean"] == pytest.approx(quick.seconds[-1] / plain.seconds[-1])
     assert ratios["fast"]["mean"] < ratios["plain"]["mean"] <= 1
     costs = {"T=5": {"mean": 1.0}, "T=10": {"mean": 2.0}, "K=1": {"mean": 1.0}}
-    monkeypatch.setattr(bench_figure, "_draw_race", lambda axes, laps: axes.plot([0, 1]))
-    bench_figure.draw(costs, laps, tmp_path / "bench.png")
+    monkeypatch.setattr(bench_figure, "_draw_loss_curves", lambda axes, curves: axes.plot([0, 1]))
+    bench_figure.draw(costs, curves, tmp_path / "bench.png")
     assert width_of(tmp_path / "bench.png") > 300

@@ -1,4 +1,4 @@
-"""The package as users install it: building leaves the source tree alone, and the wheel works by itself."""
+"""The built package: building does not change the source tree, and the installed wheel works."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(source: Path, wheel: Path) -> None:
+def test_wheel_holds_exactly_the_files_of_the_package(source: Path, wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
     package = {str(path) for path in files(source / "src")}
@@ -53,10 +53,10 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(source: Path
     assert {"tdvae/py.typed", "tdvae/weights/oscillator/weights.safetensors"} <= held
 
 
-def test_the_installed_wheel_evaluates_the_model_that_ships_with_it(wheel: Path, tmp_path: Path) -> None:
+def test_installed_wheel_evaluates_a_shipped_model(wheel: Path, tmp_path: Path) -> None:
     installed = tmp_path / "installed"
     pip("install", wheel, "--no-deps", "--no-index", "--no-compile", "--target", installed)
-    # glibc keeps memory that is freed, and the evaluation takes two thirds of the time.
+    # With these limits glibc keeps freed memory, and the evaluation takes two thirds of the time.
     memory = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
 
     def python(*arguments: str) -> str:
@@ -64,9 +64,11 @@ def test_the_installed_wheel_evaluates_the_model_that_ships_with_it(wheel: Path,
         command = [sys.executable, *arguments]
         return subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
 
-    used = python("-c", "import tdvae; from importlib.metadata import version; print(tdvae.__file__, version('tdvae'))")
-    place, version = used.split()
-    assert Path(place).is_relative_to(installed)
+    printed = python(
+        "-c", "import tdvae; from importlib.metadata import version; print(tdvae.__file__, version('tdvae'))"
+    )
+    path, version = printed.split()
+    assert Path(path).is_relative_to(installed)
     assert python("-m", "tdvae", "--version") == f"tdvae {version}\n"
     measures = json.loads(python("-m", "tdvae", "eval", "oscillator", "--json"))["measures"]
     assert measures["information_share"]["1"]["mean"] > 0.95

@@ -1,4 +1,4 @@
-"""The public surface: what `tdvae` offers, what importing it and asking for help load, and that examples run."""
+"""The public API: names in `tdvae`, modules loaded by imports and by --help, docstring examples, versions."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ import tdvae
 from tdvae.cli import Command
 
 ROOT = Path(__file__).resolve().parents[1]
-OFFERED = {name: getattr(tdvae, name) for name in tdvae.__all__}
-DOCUMENTED = [name for name, value in OFFERED.items() if not inspect.ismodule(value)]
+PUBLIC = {name: getattr(tdvae, name) for name in tdvae.__all__}
+DOCUMENTED = [name for name, value in PUBLIC.items() if not inspect.ismodule(value)]
 SHELLS = ("bash", "zsh")
-LATER = ("tdvae.models.tdvae", "tdvae.models.config")
-HEAVY = ("torch", "matplotlib", "gymnasium", "h5py")
+WITHOUT_EXAMPLE = ("tdvae.models.tdvae", "tdvae.models.config")
+LARGE_DEPENDENCIES = ("torch", "matplotlib", "gymnasium", "h5py")
 
 
 # Names
 
 
-def test_every_public_name_is_the_one_its_module_defines() -> None:
-    modules = set(OFFERED) - set(tdvae._DEFINED_IN)
+def test_public_names_are_those_their_modules_define() -> None:
+    modules = set(PUBLIC) - set(tdvae._DEFINED_IN)
     assert set(tdvae._DEFINED_IN) == set(DOCUMENTED)
-    assert all(OFFERED[name].__name__ == f"tdvae.{name}" for name in modules)
+    assert all(PUBLIC[name].__name__ == f"tdvae.{name}" for name in modules)
     assert sorted(tdvae.__all__) == sorted(set(tdvae.__all__))
     assert dir(tdvae) == sorted([*tdvae.__all__, "__version__"])
 
 
-def test_type_checkers_are_told_the_same_names() -> None:
+def test_type_checkers_see_the_same_names() -> None:
     tree = ast.parse(Path(tdvae.__file__).read_text())
     (block,) = (node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
-    told = {alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert told == set(tdvae.__all__)
+    imported = {alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert imported == set(tdvae.__all__)
 
 
-def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"^module 'tdvae' has no attribute 'nonsense'$"):
         tdvae.nonsense  # type: ignore[attr-defined]  # noqa: B018
 
@@ -52,25 +52,27 @@ def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.xfail(reason="has no example yet")] * (OFFERED[name].__module__ in LATER))
+        pytest.param(
+            name, marks=[pytest.mark.xfail(reason="has no example yet")] * (PUBLIC[name].__module__ in WITHOUT_EXAMPLE)
+        )
         for name in DOCUMENTED
     ],
 )
-def test_the_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docstring_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (found,) = doctest.DocTestFinder(recurse=False).find(OFFERED[name], name, module=False, globs={})
+    (found,) = doctest.DocTestFinder(recurse=False).find(PUBLIC[name], name, module=False, globs={})
     assert found.examples, f"{name} has no example"
-    said: list[str] = []
+    output: list[str] = []
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    result = doctest.DocTestRunner(optionflags=flags).run(found, out=said.append)
-    assert result.failed == 0, "".join(said)
+    result = doctest.DocTestRunner(optionflags=flags).run(found, out=output.append)
+    assert result.failed == 0, "".join(output)
 
 
-# What is imported, and when
+# Imported modules
 
 
 def python(code: str, **environment: str) -> str:
-    """What a fresh interpreter prints."""
+    """Run code in a new interpreter and return what it prints."""
     kept = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
     path = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
@@ -84,16 +86,16 @@ def python(code: str, **environment: str) -> str:
 
 
 def loaded_after(code: str) -> set[str]:
-    """Which of the large dependencies a fresh interpreter has imported after ``code``."""
-    ask = f"print(json.dumps([name for name in {HEAVY} if name in sys.modules]))"
-    return set(json.loads(python(f"import json, sys\n{code}\n{ask}").splitlines()[-1]))
+    """Return which large dependencies are imported in a new interpreter after ``code``."""
+    report = f"print(json.dumps([name for name in {LARGE_DEPENDENCIES} if name in sys.modules]))"
+    return set(json.loads(python(f"import json, sys\n{code}\n{report}").splitlines()[-1]))
 
 
-def test_importing_the_package_loads_nothing_large() -> None:
+def test_importing_the_package_loads_no_large_dependency() -> None:
     assert loaded_after("import tdvae; tdvae.__version__, dir(tdvae)") == set()
 
 
-def test_plots_environments_and_recordings_are_loaded_when_they_are_used() -> None:
+def test_matplotlib_gymnasium_and_h5py_are_loaded_on_use() -> None:
     used = [
         "data.from_arrays",
         "models.for_data",
@@ -111,7 +113,7 @@ def test_plots_environments_and_recordings_are_loaded_when_they_are_used() -> No
 
 
 def command(arguments: Sequence[str]) -> str:
-    """Code that calls `tdvae` with these arguments and then goes on."""
+    """Return code that calls `tdvae` with these arguments and continues after its exit."""
     return (
         f"import sys; sys.argv = ['tdvae', *{list(arguments)}]\n"
         "from tdvae.cli import main\n"
@@ -131,7 +133,7 @@ def command(arguments: Sequence[str]) -> str:
         "--tyro-print-completion zsh",
     ],
 )
-def test_help_loads_nothing_large(arguments: str) -> None:
+def test_help_loads_no_large_dependency(arguments: str) -> None:
     assert loaded_after(command(arguments.split())) == set()
 
 
@@ -146,13 +148,13 @@ def test_help_loads_nothing_large(arguments: str) -> None:
         "bench --repeats 0",
     ],
 )
-def test_a_refused_argument_loads_nothing_large(arguments: str) -> None:
-    refused = command(arguments.split()) + "\n    assert stop.code == 2\nelse:\n    raise AssertionError('not refused')"
-    assert loaded_after(refused) == set()
+def test_argument_error_loads_no_large_dependency(arguments: str) -> None:
+    code = command(arguments.split()) + "\n    assert stop.code == 2\nelse:\n    raise AssertionError('no error')"
+    assert loaded_after(code) == set()
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_completion_knows_the_commands(shell: str) -> None:
+def test_completion_script_has_all_commands(shell: str) -> None:
     script = python(command(["--tyro-print-completion", shell]))
     assert f"tdvae --tyro-print-completion {shell} >" in (ROOT / "README.md").read_text()
     names = {part.__metadata__[0].name for part in Command.__args__}
@@ -160,7 +162,7 @@ def test_completion_knows_the_commands(shell: str) -> None:
     assert all(re.search(rf"\b{name}\b", script) for name in names)
 
 
-def test_a_command_runs_in_one_thread_unless_the_user_says_otherwise() -> None:
+def test_commands_use_one_thread_by_default() -> None:
     run = (
         "import sys; sys.argv = ['tdvae', 'eval', 'oscillator']\n"
         "from tdvae import cli\n"
@@ -175,14 +177,14 @@ def test_a_command_runs_in_one_thread_unless_the_user_says_otherwise() -> None:
 # Versions
 
 
-def test_the_version_is_written_once() -> None:
+def test_versions_agree() -> None:
     assert python(command(["--version"])) == f"tdvae {tdvae.__version__}\n"
     assert f"version: {tdvae.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     assert f"## [{tdvae.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
 @pytest.mark.parametrize("folder", ["src", "tests", "docs"])
-def test_sources_are_valid_in_the_oldest_python_that_is_supported(folder: str) -> None:
+def test_sources_are_valid_in_the_oldest_supported_python(folder: str) -> None:
     paths = sorted((ROOT / folder).rglob("*.py"))
     assert paths
     for path in paths:

@@ -1,7 +1,7 @@
 """The command line: `tdvae run`, `fit`, `eval`, `rollout`, `bench`, `record`, `convert`.
 
-Each command imports what it needs when it runs. Help, completion and refused arguments then load neither torch nor any
-other large dependency, and appear at once.
+Each command imports what it needs when it runs. Help, completion and argument errors are therefore fast: they import
+neither torch nor any other large dependency.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tdvae.experiments.registry import EXPERIMENTS
 if TYPE_CHECKING:
     ExperimentName = str
 else:
-    ExperimentName = Literal[tuple(EXPERIMENTS)]  # the choices that the command line offers
+    ExperimentName = Literal[tuple(EXPERIMENTS)]  # the choices shown in the help
 
 
 def _unused_folder(stem: str) -> Path:
-    """runs/STEM, or the first runs/STEM-2, -3, … that does not exist: a run is never written over another."""
+    """Return runs/STEM, or the first of runs/STEM-2, -3, … that does not exist, so that no run is overwritten."""
     candidate, number = Path("runs") / stem, 1
     while candidate.exists():
         number += 1
@@ -35,25 +35,25 @@ def _unused_folder(stem: str) -> Path:
 
 @dataclass(frozen=True)
 class Run:
-    """Train, evaluate and draw one of the paper's experiments: prints a table, writes results and a figure."""
+    """Run one of the paper's experiments: train, evaluate, print a table, write results and a figure."""
 
     experiment: tyro.conf.Positional[ExperimentName]
-    """Which experiment. oscillator-ablations trains the demo's recipe again and again, with one thing changed."""
+    """The experiment. oscillator-ablations trains the oscillator's demo preset with one option changed at a time."""
     preset: str | None = None
-    """smoke: seconds. demo: minutes. cpu: what our published results use. paper: the paper's own form and sizes.
-    By default the one of our published results; not every experiment has each of them."""
+    """smoke: takes seconds. demo: takes minutes. cpu: the published results. paper: the paper's model and sizes. By
+    default the preset of the published results. Not every experiment has all of them."""
     seed: int | None = None
-    """Train only this seed. By default the preset's own, side by side on the machine's cores."""
+    """Train with this seed only. By default with all seeds of the preset, in parallel on the available cores."""
     run_dir: Path | None = None
-    """Folder for the run. By default a new one under runs/."""
+    """Run folder. By default a new folder under runs/."""
     out: Path | None = None
-    """Also write the results and the figure into this folder."""
+    """Also write the results and the figure to this folder."""
     resume: bool = False
-    """Go on with an interrupted run; needs --run-dir."""
+    """Resume an interrupted run; needs --run-dir."""
 
     def main(self) -> None:
         if self.resume and self.run_dir is None:
-            raise InputError("--resume: say which run, with --run-dir")
+            raise InputError("--resume: expected a run to resume, given by --run-dir; got none")
         from tdvae.experiments import registry
         from tdvae.experiments.shared.runner import run
 
@@ -65,33 +65,33 @@ class Run:
 
 @dataclass(frozen=True)
 class Fit:
-    """Fit a TD-VAE to your own sequences and judge its forecasts on held-out ones."""
+    """Fit a TD-VAE to your own sequences and evaluate its forecasts on held-out sequences."""
 
     file: tyro.conf.Positional[Path]
     """A .npz with x (N, T, …) and optionally lengths (N,), actions (N, T, A), rewards (N, T); or a .npy with x.
-    Floats are measurements, bools are bits, integers are classes."""
+    Floats are continuous, bools binary and integers categorical observations."""
     longest_jump: int = 10
-    """Train on jumps of 1 up to this many steps."""
+    """Train on jumps of 1 to this many time steps."""
     steps: int = 10_000
     """Training steps."""
     layers: int = 2
     """Layers of the latent state."""
     latent: int = 8
-    """Size of each layer."""
+    """Size of each layer of the latent state."""
     belief: int = 50
-    """Size of the recurrent network that carries the belief."""
+    """Size of the recurrent belief network."""
     batch_size: int = 32
-    """Sequences per step."""
+    """Sequences per training step."""
     seed: int = 0
-    """Seed of the split, the weights and the training."""
+    """Seed of the data split, the initial weights and the training."""
     devices: int = 1
-    """Processes to train with; more than 1 under torchrun."""
+    """Number of processes to train with; more than 1 needs torchrun."""
     run_dir: Path | None = None
-    """Folder for the run. By default a new one under runs/."""
+    """Run folder. By default a new folder under runs/."""
     resume: bool = False
-    """Go on with an interrupted run; needs --run-dir."""
+    """Resume an interrupted run; needs --run-dir."""
     tensorboard: bool = False
-    """Also log for TensorBoard, into the run folder."""
+    """Also write TensorBoard logs to the run folder."""
 
     def main(self) -> None:
         if self.resume and self.run_dir is None:
@@ -117,12 +117,12 @@ class Fit:
 
 @dataclass(frozen=True)
 class Eval:
-    """Measure a trained model on held-out sequences. With --json, standard output holds the JSON and nothing else."""
+    """Evaluate a trained model on held-out sequences. With --json, only the JSON is printed to standard output."""
 
     run: tyro.conf.Positional[str]
-    """The folder of a run of oscillator, moving-mnist or fit; or a model that ships: oscillator, moving_mnist."""
+    """Run folder of oscillator, moving-mnist or fit; or a model shipped with the package: oscillator, moving_mnist."""
     seed: int = 0
-    """Seed of the fresh held-out sequences and of the Monte Carlo samples."""
+    """Seed of the held-out sequences and of the Monte Carlo samples."""
     json: bool = False
     """Print JSON instead of a table."""
 
@@ -134,16 +134,16 @@ class Eval:
 
 @dataclass(frozen=True)
 class Rollout:
-    """Look at one held-out sequence up to a time, then predict on in jumps, without looking again."""
+    """Filter one held-out sequence up to a time step, then predict in jumps without further observations."""
 
     run: tyro.conf.Positional[str]
-    """A run folder, or the name of a model that ships with the package: oscillator."""
+    """Run folder, or a model shipped with the package: oscillator."""
     start: Annotated[int, tyro.conf.arg(name="from")] = 60
-    """How many observations the model sees before it starts."""
+    """Number of observations to filter before the first jump."""
     jumps: str = "20,1,1,1"
-    """Lengths of the jumps, in steps, separated by commas."""
+    """Lengths of the jumps in time steps, separated by commas."""
     samples: int = 200
-    """How many futures to sample."""
+    """Number of futures to sample."""
     seed: int = 0
     """Seed of the sequence and of the samples."""
     json: bool = False
@@ -161,16 +161,17 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure where time goes: ratios within one run, median and spread."""
+    """Benchmark training steps and jumps: ratios of times within one run, as median and half the range."""
 
     what: tyro.conf.Positional[Literal["oscillator", "moving-mnist", "all"]] = "oscillator"
-    """moving-mnist measures against the plain way of training that public implementations share."""
+    """moving-mnist compares with a plain baseline: the training procedure that public implementations share."""
     repeats: int = 7
-    """How often each thing is timed."""
+    """Number of repeated timings."""
     minutes: float = 0.0
-    """moving-mnist: train the plain baseline so long, then see how soon ours has its held-out loss. 0: no such race."""
+    """moving-mnist: train the plain baseline for this long, then measure how soon ours reaches its held-out loss.
+    0: skip this comparison."""
     out: Path | None = None
-    """Write bench.json and a plot into this folder."""
+    """Write bench.json and a plot to this folder."""
 
     def main(self) -> None:
         for name, value, least in (("repeats", self.repeats, 1), ("minutes", self.minutes, 0)):
@@ -183,33 +184,34 @@ class Bench:
 
 @dataclass(frozen=True)
 class Record:
-    """Let an agent walk through a first-person world and record what it sees: frames, actions, rewards, poses."""
+    """Record an agent that walks through a first-person world: frames, actions, rewards, poses."""
 
     env: tyro.conf.Positional[str]
-    """A Gymnasium id with pictures and a list of actions (VizdoomMyWayHome-v1, MiniWorld-FourRooms-v0, your own as
-    module:id), deepmind_lab:LEVEL where that module is installed, or tdvae/Corridors-v0, which needs nothing."""
+    """Gymnasium id of an environment with image observations and discrete actions (VizdoomMyWayHome-v1,
+    MiniWorld-FourRooms-v0, your own as module:id); deepmind_lab:LEVEL if that module is installed; or
+    tdvae/Corridors-v0, which needs no extra package."""
     out: Path
-    """The recording, an HDF5 file; refused if it exists."""
+    """Path of the new recording, an HDF5 file that must not exist yet."""
     frames: int = 100_000
-    """How many frames to record."""
+    """Number of frames to record."""
     seed: int = 0
-    """Seed of the worlds and of the agent."""
+    """Seed of the environment and of the agent."""
     episode: int = 300
-    """Begin anew after at most so many frames."""
+    """Largest number of frames per episode."""
     size: int = 64
     """Side of a frame in pixels."""
     repeat: int | None = None
-    """Steps for which an action is held. By default 4 in ViZDoom and DeepMind Lab, else 1."""
+    """Number of environment steps each action is repeated. By default 4 in ViZDoom and DeepMind Lab, else 1."""
     moves: tuple[int, int, int] | None = None
-    """Your own environment: the numbers of the actions that walk forward, turn left and turn right. Without them,
-    random actions are held for a while."""
+    """For your own environment: the indices of the actions that move forward, turn left and turn right. Without them,
+    the agent takes random actions, each for several steps."""
 
     def main(self) -> None:
         from tdvae.data.recording import check_new_file
         from tdvae.envs import first_person
         from tdvae.envs.first_person.report import progress_bar, show_recorded
 
-        check_new_file(self.out)  # before a game is started for nothing
+        check_new_file(self.out)  # before the environment is started
         moves = None if self.moves is None else first_person.Moves(*self.moves)
         world = first_person.open_world(self.env, self.repeat, self.size, moves)
         try:
@@ -224,14 +226,14 @@ class Record:
 
 @dataclass(frozen=True)
 class Convert:
-    """Turn public recordings of DeepMind Lab (RL Unplugged, TFRecord files) into a recording as `record` makes them."""
+    """Convert public recordings of DeepMind Lab (RL Unplugged, TFRecord files) to the format of `record`."""
 
     files: tyro.conf.Positional[tuple[Path, ...]]
-    """The TFRecord files, gzip or not."""
+    """The TFRecord files, with or without gzip compression."""
     out: Path
-    """The recording, an HDF5 file; refused if it exists."""
+    """Path of the new recording, an HDF5 file that must not exist yet."""
     frames: int | None = None
-    """Stop after the episode with which there are so many. By default all are taken."""
+    """Stop after the episode in which this many frames are reached. By default all frames are converted."""
     size: int = 64
     """Side of a frame in pixels."""
 
@@ -256,18 +258,18 @@ Command = (
 
 
 def main() -> None:
-    """Run a command; an error of ours is one line on standard error and exit code 2."""
+    """Run a command. A TDVAEError is printed as one line to standard error, with exit code 2."""
     if sys.argv[1:] == ["--version"]:
         print(f"tdvae {__version__}")
         return
     command = tyro.cli(
         Command,
         prog="tdvae",
-        description="Belief-state world models: train, judge and roll out TD-VAE.\n\n"
+        description="Belief-state world models: train, evaluate and roll out TD-VAE.\n\n"
         "tdvae --version prints the version. tdvae --tyro-print-completion {bash,zsh,tcsh} prints a completion script.",
     )
-    # Our tensors are small: a second thread gains little, and costs much where other work wants the core. torch reads
-    # this when a command imports it; setting the number in torch itself would import it here.
+    # The tensors are small: a second thread gains little, and costs much if other processes need the core. torch reads
+    # this variable when a command imports it; torch.set_num_threads would need the import here.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
         command.main()
@@ -276,6 +278,6 @@ def main() -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         trains = isinstance(command, Run | Fit)
-        rest = "the run goes on from its last checkpoint with --resume" if trains else "nothing was written"
+        rest = "continue from the last checkpoint with --resume" if trains else "nothing was written"
         print(f"tdvae: interrupted; {rest}", file=sys.stderr)
         sys.exit(130)

@@ -1,1 +1,1 @@
-"""Benchmarks: what training steps and jumps cost, as ratios and by size."""
+"""Benchmarks of training steps and jumps: ratios of times, and cost by size."""

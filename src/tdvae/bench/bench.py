@@ -1,4 +1,4 @@
-"""Speed as ratios measured in one run: what pairs cost, what a jump saves, how soon a loss is reached."""
+"""Speed as ratios within one run: cost of pairs, gain of a jump, time to reach a loss."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tdvae.models import build
 from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures, results, write_results
 from tdvae.reporting.tables import Block, flat, show
-from tdvae.reporting.timing import ratios, spread_of
+from tdvae.reporting.timing import median_and_range, ratios
 from tdvae.rollouts import rollout
 from tdvae.training.config import make_optimizers
 
@@ -37,18 +37,18 @@ LABELS = {
 
 
 def bench(what: str, repeats: int, minutes: float, out: Path | None) -> None:
-    """Measure, print the table, and write bench.json and its plot into ``out``."""
+    """Run the benchmarks, print the table, and write bench.json and its plot to ``out``."""
     begin = time.monotonic()
     measures: Measures = {}
-    laps: dict[str, moving_mnist.Lap] = {}
+    curves: dict[str, moving_mnist.LossCurve] = {}
     if what in ("oscillator", "all"):
         measures |= oscillator_ratios(repeats)
     if what in ("moving-mnist", "all"):
         measures |= moving_mnist.speed(repeats)
         measures["step_milliseconds"] = moving_mnist.costs(repeats)
         if minutes > 0:
-            laps = moving_mnist.race(minutes, look_every=5.0)
-            measures |= moving_mnist.race_measures(laps)
+            curves = moving_mnist.train_to_loss(minutes, evaluate_every=5.0)
+            measures |= moving_mnist.time_to_loss_measures(curves)
     content = results("bench", what, [0], time.monotonic() - begin, [{}], {})
     content["measures"] = measures
     content["note"] = "mean is the median of n times taken in turn, spread half their range; one thread"
@@ -57,42 +57,42 @@ def bench(what: str, repeats: int, minutes: float, out: Path | None) -> None:
         write_results(out / "bench.json", content)
         print(f"wrote {out / 'bench.json'}")
         if "step_milliseconds" in measures:
-            from tdvae.bench import figure  # matplotlib only where something is drawn
+            from tdvae.bench import figure  # import matplotlib only if a figure is drawn
 
-            figure.draw(measures["step_milliseconds"], laps, out / "bench.png")
+            figure.draw(measures["step_milliseconds"], curves, out / "bench.png")
             print(f"wrote {out / 'bench.png'}")
 
 
 def tables(content: dict[str, Any]) -> list[Block]:
-    """One number per row."""
+    """Return a table with one number per row."""
     return [flat(content["measures"], LABELS)]
 
 
 def made(content: dict[str, Any]) -> str:
-    """How the numbers were made: the sentence below the table in the docs."""
+    """Return the sentence below the table in the docs: the command and how times were measured."""
     return f"`{content['command']}`; {content['note']}."
 
 
 def oscillator_ratios(repeats: int) -> Measures:
-    """For App. D's model and for the published one."""
+    """Compute the ratios for the model of App. D and for that of the published results."""
     measures: Measures = {"pairs_step_ratio": {}, "jump_ratio": {}}
     for name in OSCILLATORS:
         preset = PRESETS[name]
         learner = Learner(build(preset.model))
-        measures["pairs_step_ratio"][name] = spread_of(_pairs_ratio(learner, preset, repeats))
-        measures["jump_ratio"][name] = spread_of(_jump_ratio(learner, repeats))
+        measures["pairs_step_ratio"][name] = median_and_range(_pairs_ratio(learner, preset, repeats))
+        measures["jump_ratio"][name] = median_and_range(_jump_ratio(learner, repeats))
     return measures
 
 
 def _pairs_ratio(learner: Learner, preset: Preset, repeats: int) -> list[float]:
-    """A whole training step (loss, gradients, clipping, optimisers) on the same 32 sequences."""
+    """Return the ratios of whole training steps (loss, gradients, clipping, optimisers) with 32 pairs and with 1."""
     batch = from_arrays(record(preset.settings, 32, 0, TRAIN).x)
     optimizers = make_optimizers(preset.train, learner)
 
     def step(pairs: int) -> None:
-        times = paper_mixture().sample(batch.lengths, pairs, Generator().manual_seed(0))
+        drawn = paper_mixture().sample(batch.lengths, pairs, Generator().manual_seed(0))
         learner.zero_grad()
-        learner(batch, times).total.backward()
+        learner(batch, drawn).total.backward()
         learner.clip_gradients(preset.train.clip)
         for optimizer in optimizers:
             optimizer.step()
@@ -101,7 +101,7 @@ def _pairs_ratio(learner: Learner, preset: Preset, repeats: int) -> list[float]:
 
 
 def _jump_ratio(learner: Learner, repeats: int) -> list[float]:
-    """256 states, a hundred steps ahead."""
+    """Return the ratios of 100 transitions and one jump of 100 steps, for 256 states."""
     model = learner.model
     with torch.no_grad():
         state = model.sample_state(model.initial(64), 4)

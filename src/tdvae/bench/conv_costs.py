@@ -1,6 +1,6 @@
-"""What a training step of the convolutional model costs, by the number of its layers: time, memory, parameters.
+"""Cost of a training step of the convolutional model by number of layers: time, memory, parameters.
 
-``python -m tdvae.bench.conv_costs results`` measures and writes results/conv_costs.json.
+``python -m tdvae.bench.conv_costs results`` runs the benchmark and writes results/conv_costs.json.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tdvae.types import Sequences
 
 LAYERS = (1, 2, 4, 8, 16)
 TRAIN = TrainConfig(batch_size=16, pairs=4)
-FRAMES = 20  # of each sequence
+FRAMES = 20  # per sequence
 LABELS = {
     "seconds": "s per step",
     "seconds_checkpointing": "… checkpointing",
@@ -39,13 +39,13 @@ LABELS = {
 
 @dataclass(frozen=True)
 class Cost:
-    seconds: list[float]  # of each repeat
+    seconds: list[float]  # one per repeat
     megabytes: float
     parameters: int
 
 
 def cost_of(config: ConvTDVAEConfig, repeats: int) -> Cost:
-    """Whole training steps (loss, gradient, clipping, optimiser) of one thread; to be called in a fresh process."""
+    """Measure whole training steps (loss, gradient, clipping, optimiser) in one thread. Call it in a fresh process."""
     torch.set_num_threads(1)
     x = torch.randint(256, (TRAIN.batch_size, FRAMES, *config.event_shape)) / 255
     batch = Sequences(x, torch.full((TRAIN.batch_size,), FRAMES))
@@ -61,7 +61,7 @@ def cost_of(config: ConvTDVAEConfig, repeats: int) -> Cost:
         for optimizer in optimizers:
             optimizer.step()
 
-    step()  # warms caches, and makes the optimiser's memory
+    step()  # warm up caches and allocate the optimiser's state
     return Cost(
         [_processor_seconds(step) for _ in range(repeats)],
         peak_megabytes() - before,
@@ -70,31 +70,31 @@ def cost_of(config: ConvTDVAEConfig, repeats: int) -> Cost:
 
 
 def _processor_seconds(work: Callable[[], object]) -> float:
-    """Not those of the clock on the wall, which other processes slow down."""
+    """Return the processor time of a call. Unlike wall time, it does not count other processes."""
     begin = time.process_time()
     work()
     return time.process_time() - begin
 
 
 def costs(model: ConvTDVAEConfig, layers: tuple[int, ...], repeats: int) -> Measures:
-    """By the number of layers, with and without checkpointing; each in its own process, since peaks do not go down."""
+    """Measure by number of layers, with and without checkpointing. Each has a new process, as peaks do not go down."""
     measures: Measures = {name: {} for name in [*LABELS, "parameters"]}
     for count in layers:
         for checkpointing in (False, True):
             config = replace(model, layers=count, checkpointing=checkpointing)
-            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
-                cost = fresh.submit(cost_of, config, repeats).result()
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+                cost = process.submit(cost_of, config, repeats).result()
             suffix = "_checkpointing" if checkpointing else ""
             half_range = (max(cost.seconds) - min(cost.seconds)) / 2
-            best = {"mean": min(cost.seconds), "spread": half_range, "n": repeats}
-            measures[f"seconds{suffix}"][str(count)] = best
+            entry = {"mean": min(cost.seconds), "spread": half_range, "n": repeats}
+            measures[f"seconds{suffix}"][str(count)] = entry
             measures[f"megabytes{suffix}"][str(count)] = {"mean": cost.megabytes, "spread": None, "n": 1}
             measures["parameters"][str(count)] = {"mean": cost.parameters, "spread": None, "n": 1}
     return measures
 
 
 def tables(content: dict[str, Any]) -> list[Block]:
-    """A row for each number of layers: what a step costs."""
+    """Return a table with one row per number of layers."""
     measures = content["measures"]
     rows = []
     for layers, parameters in measures["parameters"].items():
@@ -105,7 +105,7 @@ def tables(content: dict[str, Any]) -> list[Block]:
 
 
 def made(content: dict[str, Any]) -> str:
-    """How the numbers were made: the sentence below the table in the docs."""
+    """Return the sentence below the table in the docs: the command, the preset and how costs were measured."""
     return f"`{content['command']}`, preset `{content['preset']}`: {content['note']}."
 
 

@@ -1,1 +1,1 @@
-"""The paper's experiments: a folder each, `shared` for what they have in common, `registry` to find one by name."""
+"""The paper's experiments, one package each; `shared` holds the common code, `registry` finds an experiment by name."""

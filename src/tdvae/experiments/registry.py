@@ -1,4 +1,4 @@
-"""The experiments by name. An experiment is imported when it is loaded, so that listing them costs nothing."""
+"""Registry of experiments by name. `load` imports an experiment, so listing the names imports nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tdvae.experiments.shared.evaluation import RunKind
     from tdvae.experiments.shared.experiment import Experiment
 
-# The name on the command line → where its `Experiment` is. In a run's info, "_" stands for "-".
+# Command-line name → "module:attribute" of its `Experiment`. A run's info has the name with "_" in place of "-".
 EXPERIMENTS: dict[str, str] = {
     "oscillator": "tdvae.experiments.oscillator:EXPERIMENT",
     "oscillator-ablations": "tdvae.experiments.oscillator:ABLATIONS",
@@ -23,11 +23,11 @@ EXPERIMENTS: dict[str, str] = {
     "composition": "tdvae.experiments.composition:EXPERIMENT",
     "first-person": "tdvae.experiments.first_person:EXPERIMENT",
 }
-OTHER_RUNS = {"fit": "tdvae.forecasting:RUNS"}  # runs that are of no experiment
+OTHER_RUNS = {"fit": "tdvae.forecasting:RUNS"}  # runs of other commands
 
 
 def load(name: str) -> Experiment[Any]:
-    """The experiment of a name on the command line."""
+    """Return the experiment with this command-line name."""
     if name not in EXPERIMENTS:
         raise InputError(f"experiment: expected one of {', '.join(EXPERIMENTS)}; got {name}")
     experiment: Experiment[Any] = _import(EXPERIMENTS[name])
@@ -35,7 +35,7 @@ def load(name: str) -> Experiment[Any]:
 
 
 def kind_of_run(name: str) -> RunKind | None:
-    """What evaluates a run whose info says that it is of ``name``; none, where the name is not known."""
+    """Return what evaluates runs whose info has this experiment name, or None if the name is unknown."""
     path = OTHER_RUNS.get(name) or EXPERIMENTS.get(name.replace("_", "-"))
     if path is None:
         return None

@@ -1,1 +1,1 @@
-"""What every command reports in: measures with mean and spread, results files, tables, times."""
+"""Reporting: measures with mean and spread, results files, tables, timing."""

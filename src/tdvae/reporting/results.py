@@ -1,4 +1,4 @@
-"""The one shape of results: measures with mean and spread over seeds, their origin, the paper's numbers beside ours."""
+"""The format of results: measures with mean and spread over seeds, how they were produced, the paper's numbers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import numpy as np
 
 from tdvae.training.checkpoint import to_json, write_file
 
-RESUME = "--resume"  # not part of a published command: whoever repeats it has nothing to resume
+RESUME = "--resume"  # left out of published commands: a new run has nothing to resume
 Measures = dict[str, Any]  # name → number, or name → {δt or model: number}
 
 
 def summarise(by_seed: list[Measures]) -> Measures:
-    """Mean, spread (standard deviation over seeds; null for one) and n of every measure; nests as they do."""
+    """Return mean, spread (standard deviation over seeds; None for one seed) and n of every measure, nested alike."""
     summary: Measures = {}
     for name, value in by_seed[0].items():
         values = [measures[name] for measures in by_seed]
@@ -34,7 +34,7 @@ def summarise(by_seed: list[Measures]) -> Measures:
 def results(
     experiment: str, preset: str, seeds: list[int], wall_seconds: float, by_seed: list[Measures], paper: Measures
 ) -> dict[str, Any]:
-    """The content of results/<experiment>.json and of `tdvae eval --json`."""
+    """Return the content of results/<experiment>.json and of `tdvae eval --json`."""
     return {
         "experiment": experiment,
         "preset": preset,
@@ -44,7 +44,7 @@ def results(
             **{name: version(name) for name in ("tdvae", "torch", "numpy", "lightning-fabric")},
             "python": platform.python_version(),
         },
-        "resumed": RESUME in sys.argv,  # then the wall time is that of the last part; train_seconds tell the whole
+        "resumed": RESUME in sys.argv,  # if so, wall_seconds covers the last part only; train_seconds covers all
         "wall_seconds": round(wall_seconds, 1),
         "measures": summarise(by_seed),
         "paper": paper,
@@ -52,9 +52,9 @@ def results(
 
 
 def write_results(path: Path, content: dict[str, Any], block: str = "") -> None:
-    """Write results, or one block of them, and keep the blocks that the file has already.
+    """Write results, or one block of them. Blocks that the file already has are kept.
 
-    A block is measured by an experiment of its own. Its measures are ``measures[block]``, and how they were made is
+    A block holds the results of another experiment: its measures are in ``measures[block]``, the other entries in
     ``blocks[block]``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def write_results(path: Path, content: dict[str, Any], block: str = "") -> None:
 
 
 def read_results(path: Path, block: str = "") -> dict[str, Any] | None:
-    """The results in a file, or one block of them in the same shape; None if they are not there."""
+    """Read results from a file, or one block of them in the same format. Return None if there are none."""
     content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     blocks = content.pop("blocks", {})
     if block:

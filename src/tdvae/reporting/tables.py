@@ -1,4 +1,4 @@
-"""Tables as text, described once: `show` prints them on a terminal, `markdown` writes them for the docs."""
+"""Tables of text: `show` prints them to the terminal, `markdown` formats them for the docs."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from rich.table import Table as RichTable
 
 from tdvae.reporting.results import Measures
 
-UNBROKEN, UNBROKEN_LABEL = 10, 30  # characters of a heading, and of a row's label, that stay on one line
+MAX_HEADING, MAX_LABEL = 10, 30  # longer headings and row labels may be wrapped between words; in characters
 
 
 @dataclass(frozen=True)
 class Table:
-    """Headings and rows of text. The first column holds the rows' labels."""
+    """Column headings and rows of text. The first column holds the row labels."""
 
     columns: list[str]
     rows: list[list[str]]
 
-    def turned(self) -> Table:
-        """Rows as columns and columns as rows."""
+    def transposed(self) -> Table:
+        """Return the table with rows and columns exchanged."""
         columns, *rows = (list(line) for line in zip(self.columns, *self.rows, strict=True))
         return Table(columns, rows)
 
     @property
     def widths(self) -> list[int]:
-        """The width of each column's longest cell or of its heading, of which a long one is broken between words."""
-        words = [len(name) if len(name) <= UNBROKEN else max(map(len, name.split())) for name in self.columns]
+        """The width of each column: its longest cell, or its heading (wrapped between words if it is long)."""
+        headings = [len(name) if len(name) <= MAX_HEADING else max(map(len, name.split())) for name in self.columns]
         cells = [max(map(len, column)) for column in zip(*self.rows, strict=True)]
-        return [max(both) for both in zip(words, cells, strict=True)]
+        return [max(heading, cell) for heading, cell in zip(headings, cells, strict=True)]
 
     @property
     def width(self) -> int:
-        """The characters that a line takes on a terminal, with its borders."""
+        """The number of characters per line on a terminal, including the borders."""
         return sum(width + 3 for width in self.widths) + 1
 
     @property
     def least_width(self) -> int:
-        """The same, where long labels of rows are broken between words."""
-        return self.width - max(0, self.widths[0] - UNBROKEN_LABEL)
+        """The width if long row labels are wrapped between words."""
+        return self.width - max(0, self.widths[0] - MAX_LABEL)
 
 
 Block = Table | str  # a table, or a sentence between tables
 
 
 def cell(entry: dict[str, Any] | None) -> str:
-    """A summarised measure as text: mean ± spread. Nothing, where there is none."""
+    """Format a summarised measure as mean ± spread; empty for None."""
     if entry is None:
         return ""
     spread = "" if entry["spread"] is None else f" ± {entry['spread']:.3f}"
@@ -58,7 +58,7 @@ def cell(entry: dict[str, Any] | None) -> str:
 
 
 def by_key(rows: Iterable[tuple[str, Measures]], heading: str = "{}", corner: str = "") -> Table:
-    """A row for each label with its measures, and a column for each of their keys (a δt, a model)."""
+    """Return a table with one row per (label, measures) and one column per key of the measures (a δt, a model)."""
     rows = list(rows)
     keys = list(dict.fromkeys(key for _, measures in rows for key in measures))
     cells = [[label, *[cell(measures.get(key)) for key in keys]] for label, measures in rows]
@@ -66,7 +66,7 @@ def by_key(rows: Iterable[tuple[str, Measures]], heading: str = "{}", corner: st
 
 
 def flat(measures: Measures, labels: dict[str, str]) -> Table:
-    """One number per row. A measure that nests has a row for each entry, whose key fills the label's braces."""
+    """Return a table with one number per row. A nested measure has one row per entry; the key fills the label's {}."""
     rows = []
     for name, label in labels.items():
         entry = measures.get(name, {})
@@ -76,7 +76,7 @@ def flat(measures: Measures, labels: dict[str, str]) -> Table:
 
 
 def markdown(blocks: list[Block]) -> str:
-    """The blocks as Markdown, with empty lines between them."""
+    """Format the blocks as Markdown, separated by empty lines."""
     return "\n\n".join(block if isinstance(block, str) else _markdown_table(block) for block in blocks)
 
 
@@ -87,7 +87,7 @@ def _markdown_table(table: Table) -> str:
 
 
 def show(heading: str, blocks: list[Block]) -> None:
-    """Print the blocks on standard output. A table that is wider than the terminal is turned, if that helps."""
+    """Print the blocks to standard output. A table wider than the terminal is transposed if that is narrower."""
     console = Console()
     for block in blocks:
         if isinstance(block, str):
@@ -95,14 +95,14 @@ def show(heading: str, blocks: list[Block]) -> None:
             continue
         plain = Table(block.columns, [[text.replace("`", "") for text in row] for row in block.rows])
         fits = plain.least_width <= console.width
-        table = plain if fits else min(plain, plain.turned(), key=lambda form: form.least_width)
-        if not console.is_terminal:  # a log has no width: no number is broken
+        table = plain if fits else min(plain, plain.transposed(), key=lambda form: form.least_width)
+        if not console.is_terminal:  # a log file has no fixed width, so nothing needs wrapping
             console.width = max(console.width, table.width)
         console.print(_rich_table(heading, table))
 
 
 def _rich_table(heading: str, table: Table) -> RichTable:
-    """Headings may be broken into lines, numbers not."""
+    """Fix the column widths so that headings may wrap but numbers do not."""
     first, *others = zip(table.columns, table.widths, strict=True)
     columns = [Column(first[0]), *[Column(name, width=width) for name, width in others]]
     rich = RichTable(*columns, title=heading, title_justify="left")

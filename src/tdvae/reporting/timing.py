@@ -1,4 +1,4 @@
-"""Stop-watches: times taken in turn, so that a busy machine disturbs all that is compared alike. And peak memory."""
+"""Timing and peak memory. Compared functions are timed alternately, so that other load affects them equally."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Work = Callable[[], object]
 
 
 def ratios(numerator: Work, denominator: Work, repeats: int) -> list[float]:
-    """How many times as long the one takes as the other."""
-    numerator(), denominator()  # warm caches
+    """Return the time of ``numerator`` divided by that of ``denominator``, once per repeat."""
+    numerator(), denominator()  # warm up caches
     return [seconds(numerator) / seconds(denominator) for _ in range(repeats)]
 
 
@@ -23,11 +23,11 @@ def seconds(work: Work) -> float:
 
 
 def peak_megabytes() -> float:
-    """The largest memory this process has ever had."""
+    """Return the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def spread_of(values: list[float]) -> dict[str, Any]:
-    """Median, and the lowest and highest, in the one shape of results."""
-    middle = sorted(values)[len(values) // 2]
-    return {"mean": middle, "spread": (max(values) - min(values)) / 2, "n": len(values)}
+def median_and_range(values: list[float]) -> dict[str, Any]:
+    """Return median and half the range in the format of results, where the median is called mean."""
+    median = sorted(values)[len(values) // 2]
+    return {"mean": median, "spread": (max(values) - min(values)) / 2, "n": len(values)}

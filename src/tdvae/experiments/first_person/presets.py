@@ -1,4 +1,4 @@
-"""The first-person experiment's presets: model, training, jumps and recording of each."""
+"""Presets of the first-person experiment: model, training, jumps and recording."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tdvae.models import ConvTDVAEConfig
 from tdvae.training import TrainConfig
 
 MODELS = {
-    # The sizes that the paper states; how large z, the canvas and the encoder are, it does not.
+    # The paper's sizes; those of z, the canvas and the encoder are not stated there.
     "paper": ConvTDVAEConfig(
         encoder=(32, 64, 128, 256), belief=512, belief_layers=4, layers=16, channels=256, latent=16, canvas=64
     ),
-    # A step of the preset below takes about a second of one core.
+    # A training step of the preset `cpu` takes about a second on one core.
     "cpu": ConvTDVAEConfig(
         encoder=(16, 32, 64, 32),
         belief=256,
@@ -24,7 +24,7 @@ MODELS = {
         channels=32,
         latent=4,
         canvas=16,
-        init_log_sigma=-2.0,  # the noise of a fresh state is below its signal
+        init_log_sigma=-2.0,  # the noise of an untrained state is smaller than its signal
     ),
     "smoke": ConvTDVAEConfig(
         event_shape=(3, 32, 32), encoder=(8, 8, 8), belief=16, belief_layers=1, layers=2, channels=8, latent=4, canvas=8
@@ -34,7 +34,7 @@ MODELS = {
 
 @dataclass(frozen=True)
 class Walk:
-    """What is recorded: equal walks are equal to the byte."""
+    """Settings of a recording. Equal settings give identical recordings."""
 
     world: str = "VizdoomHealthGatheringSupreme-v1"
     frames: int = 100_000
@@ -50,23 +50,25 @@ class Walk:
 
 @dataclass(frozen=True)
 class Preset:
-    """Everything about a run but its seed."""
+    """All settings of a run except its seed."""
 
     model: ConvTDVAEConfig
     train: TrainConfig
     walk: Walk = field(default_factory=Walk)
-    jumps: Jumps = field(default_factory=lambda: Widening(Uniform(1, 40), start=2, until=0.3))  # of `tdvae`
-    window: int = 56  # frames of a training sequence
-    stride: int = 4  # a window begins at every so many frames of an episode
-    seen: int = 16  # t1 of all measures
-    measured: tuple[int, ...] = (1, 5, 20, 40)  # δt
-    validated: int = 64  # windows
-    moments: int = 256  # held-out windows that are measured
-    samples: int = 8  # of a density's estimate
-    states: int = 6  # z's of one belief
-    futures: int = 5  # of each z
-    counted: int = 4_000  # training windows that the baselines are fitted on, one frame or pair of frames each
-    probed: int = 1_500  # training windows that the pose is learned from
+    jumps: Jumps = field(
+        default_factory=lambda: Widening(Uniform(1, 40), start=2, until=0.3)
+    )  # jumps of the method `tdvae`
+    window: int = 56  # frames per training sequence
+    stride: int = 4  # frames between the starts of successive windows of an episode
+    seen: int = 16  # t1 of all measures: number of observed frames
+    measured: tuple[int, ...] = (1, 5, 20, 40)  # δt of the measures
+    validated: int = 64  # validation windows
+    moments: int = 256  # held-out windows for the measures
+    samples: int = 8  # samples per density estimate
+    states: int = 6  # samples of z per belief
+    futures: int = 5  # sampled futures per z
+    counted: int = 4_000  # training windows for fitting the baselines, one frame or pair of frames each
+    probed: int = 1_500  # windows of each split for the pose regression
     seeds: tuple[int, ...] = (0,)
 
 

@@ -1,4 +1,4 @@
-"""The recorded walk, made once, and its windows for training, validation and test."""
+"""The recording of a walk in the data cache, and its windows for training, validation and test."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tdvae.envs import first_person as worlds
 from tdvae.errors import InputError
 from tdvae.experiments.first_person.presets import Preset, Walk
 
-SPLIT_SEED = 0  # every seed of a training has the same episodes held out
+SPLIT_SEED = 0  # the held-out episodes are the same for every training seed
 
 
-def recorded(walk: Walk) -> Path:
-    """The recording of a walk, from the place for data; made if it is not there yet, which takes minutes."""
+def ensure_recorded(walk: Walk) -> Path:
+    """Return the path of the recording in the data cache. If there is none, record it, which takes minutes."""
     path = data_folder("first_person") / walk.file
     if not path.exists():
         world = worlds.open_world(walk.world, size=walk.size)
@@ -31,30 +31,32 @@ def recorded(walk: Walk) -> Path:
     return path
 
 
-def parts(preset: Preset) -> tuple[FrameWindows, FrameWindows, FrameWindows]:
-    """Training, validation and test windows of different episodes."""
+def split_recording(preset: Preset) -> tuple[FrameWindows, FrameWindows, FrameWindows]:
+    """Return training, validation and test windows, of different episodes."""
     walk, size = preset.walk, tuple(preset.model.event_shape)
-    recording = Recording(recorded(walk))
+    recording = Recording(ensure_recorded(walk))
     expected = (walk.world, walk.seed, walk.episode, walk.frames, walk.size)
     about = recording.about
     found = (about["world"], about["seed"], about["longest_episode"], len(recording), recording.size)
     if found != expected:
-        raise InputError(f"file: {recording.path} holds another walk, {found}, expected {expected}; remove it")
+        raise InputError(f"file: expected a recording of {expected}, got {found} in {recording.path}; remove it")
     if size != (3, recording.size, recording.size):
-        raise InputError(f"size: the model takes frames of {size}, the recording has {recording.size} pixels a side")
+        raise InputError(
+            f"size: expected frames of {size} for the model, got a recording with {recording.size} pixels a side"
+        )
     train, validation, test = split_windows(recording, preset.window, SPLIT_SEED, preset.stride)
     return train, validation, test
 
 
-def spaced(windows: FrameWindows, count: int) -> FrameWindows:
-    """At most ``count`` windows, evenly spaced over all episodes."""
+def evenly_spaced(windows: FrameWindows, count: int) -> FrameWindows:
+    """Return at most ``count`` windows, evenly spaced over all episodes."""
     index = torch.linspace(0, len(windows) - 1, min(count, len(windows))).round().long()
     return replace(windows, starts=windows.starts[index])
 
 
 def training_frames(preset: Preset) -> tuple[Tensor, ...]:
-    """Frames of training windows: those seen last, then those of each δt later; (N, 3, H, W) each."""
-    windows = spaced(parts(preset)[0], preset.counted)
+    """Return frames of training windows: the last observed ones, then those δt later; (N, 3, H, W) each."""
+    windows = evenly_spaced(split_recording(preset)[0], preset.counted)
     times = [preset.seen - 1 + dt for dt in (0, *preset.measured)]
-    some = [windows.select(index).x[:, times] for index in torch.arange(len(windows)).split(64)]
-    return torch.cat(some).transpose(0, 1).unbind(0)
+    batches = [windows.select(index).x[:, times] for index in torch.arange(len(windows)).split(64)]
+    return torch.cat(batches).transpose(0, 1).unbind(0)

@@ -1,4 +1,4 @@
-"""The first-person experiment's tables: a column for each δt, then what is read from beliefs."""
+"""Tables of the first-person experiment: measures by δt, then R² of the pose regression."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SOURCES = {
 
 
 def futures(measures: Measures) -> list[Block]:
-    """Densities, times, spreads and motion by δt; the spread of the present; R² of the pose by its source."""
+    """Return densities, times, spreads and motion by δt; the spread of the present; R² of the pose by source."""
     rows = [
         *_by_model("bits per dimension", measures["bits_per_dim"]),
         *_by_model("ms per predicted frame", measures["milliseconds"]),

@@ -1,4 +1,4 @@
-"""Moving MNIST (paper, section of that name, Fig. 3): roll out in jumps, keep the digit and its direction."""
+"""Moving MNIST (paper, section "Moving MNIST", Fig. 3): whether rollouts in jumps keep the digit and its direction."""
 
 from tdvae.experiments.moving_mnist.experiment import MovingMNIST
 

@@ -1,4 +1,4 @@
-"""What a decoded frame shows: which digit (a classifier), and where (registration against the true one)."""
+"""Recognise decoded frames: the digit by a classifier, its position by registration with the true digit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCH, RATE, SMOOTHING = 128, 3e-3, 0.05
 
 
 class Classifier(nn.Module):
-    """Two convolutions and two dense layers. Columns wrap around in all of it, as the moving digits do."""
+    """Two convolutions and two dense layers. Columns are padded circularly because the moving digits wrap around."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,21 +25,21 @@ class Classifier(nn.Module):
         self.hidden, self.out = nn.Linear(32 * 6 * 7, 128), nn.Linear(128, 10)
 
     def forward(self, frames: Tensor) -> Tensor:
-        """Frames (N, 28, 28) to logits (N, 10)."""
+        """Return the logits (N, 10) of frames (N, 28, 28)."""
         h = F.pad(F.pad(frames[:, None], (2, 2, 0, 0), mode="circular"), (0, 0, 2, 2))
         h = F.relu(self.first(h))
         h = F.relu(self.second(F.pad(h, (1, 1, 0, 0), mode="circular")))
         return self.out(F.relu(self.hidden(F.max_pool2d(h, 2).flatten(1))))
 
     @torch.no_grad()
-    def says(self, frames: Tensor) -> Tensor:
-        """The digit on each frame (..., 28, 28)."""
+    def predict(self, frames: Tensor) -> Tensor:
+        """Return the most likely digit of each frame (..., 28, 28)."""
         parts = frames.reshape(-1, SIDE, SIDE).split(1000)
         return torch.cat([self(part).argmax(-1) for part in parts]).view(frames.shape[:-2])
 
 
 def classifier(folder: Path, settings: MovingDigits, digits: Digits, steps: int, seed: int) -> Classifier:
-    """The classifier kept in ``folder``, trained on frames of ``digits`` first if there is none."""
+    """Load the classifier from ``folder``. If there is none, train it on frames of ``digits`` and save it there."""
     torch.manual_seed(derive_seed(seed))
     network = Classifier()
     if (folder / checkpoint.MANIFEST).exists():
@@ -60,16 +60,16 @@ def classifier(folder: Path, settings: MovingDigits, digits: Digits, steps: int,
 
 
 def register(frames: Tensor, still: Tensor) -> Tensor:
-    """How far to the right each frame (..., N, 28, 28) shows its digit, given unshifted as ``still`` (N, 28, 28).
+    """Return the shift to the right of each frame (..., N, 28, 28) relative to its digit ``still`` (N, 28, 28).
 
-    The circular shift of best correlation; all shifts of one image have the same norm, so no other normalisation
-    is needed. A frame that shows something else than the digit is registered all the same.
+    This is the circular shift with the largest correlation. All shifts of an image have the same norm, so the
+    correlation needs no normalisation. A frame that does not show the digit gets a shift, too.
     """
     spectrum = torch.fft.rfft(frames, dim=-1) * torch.fft.rfft(still, dim=-1).conj()
     return torch.fft.irfft(spectrum.sum(-2), n=SIDE).argmax(-1)
 
 
 def displacement(shifts: Tensor) -> Tensor:
-    """How far each frame lies from the one before it, along the first axis, in −13 … 14 pixels."""
+    """Return the shift of each frame from the previous one along the first axis, in −13 … 14 pixels."""
     half = SIDE // 2
     return (shifts.diff(dim=0) + half - 1) % SIDE - half + 1

@@ -1,4 +1,4 @@
-"""Moving MNIST as an experiment: for each seed a training with δt withheld, as in the paper, and one with δt given."""
+"""The moving MNIST experiment: for each seed one training with δt withheld, as in the paper, and one with δt given."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
 
 WITHHELD, GIVEN = "", "dt"  # variants: whether the networks are given δt
-COMPARED = ("direction_kept", "digit_kept", "nats_per_frame")  # reported of both variants
+COMPARED = ("direction_kept", "digit_kept", "nats_per_frame")  # measures reported for both variants
 LABELS = {
     "direction_kept": "direction kept: none of six jumps goes the other way",
     "forward_jumps": "jumps that go the true way (the others stand still or go back)",
@@ -39,7 +39,7 @@ LABELS = {
 
 
 class MovingMNIST(Experiment[Preset]):
-    """Rollouts in jumps of moving digits: whether they keep the digit and its direction."""
+    """Whether rollouts in jumps keep the digit and its direction."""
 
     name = "moving_mnist"
     title = "moving MNIST"
@@ -66,12 +66,12 @@ class MovingMNIST(Experiment[Preset]):
         return _evaluate(preset, models[0], task.variant == GIVEN, task.seed)
 
     def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
-        """The measures of the paper's model for each seed, and beside them what changes when δt is given."""
+        """Return for each seed the measures of the paper's model (δt withheld), and some of the model with δt given."""
         replicates = []
         for variants in by_seed(measures).values():
             withheld, given = variants[WITHHELD], variants[GIVEN]
-            changed = {f"{name}_given_dt": given[name] for name in COMPARED}
-            replicates.append({**withheld, "exact_displacement": given["exact_displacement"], **changed})
+            compared = {f"{name}_given_dt": given[name] for name in COMPARED}
+            replicates.append({**withheld, "exact_displacement": given["exact_displacement"], **compared})
         return replicates
 
     def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
@@ -97,10 +97,10 @@ class MovingMNIST(Experiment[Preset]):
 
     def held_out(self, found: SavedModel, seed: int) -> Sequences:
         raise InputError(
-            "rollout: prints numbers, and this model's observations are pictures; use tdvae.rollout in Python"
+            "run: expected a model of numeric observations, got one of images; use tdvae.rollout in Python"
         )
 
 
 def _evaluate(preset: Preset, model: Model, given_dt: bool, seed: int) -> Measures:
-    """Every measure of one model, on test digits."""
+    """Compute all measures of one model on test digits."""
     return evaluate(model, held_out(preset, seed), digit_classifier(preset), preset.samples, given_dt, seed)

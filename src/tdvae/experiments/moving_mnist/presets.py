@@ -1,4 +1,4 @@
-"""Moving MNIST's presets: model, training, jumps and data of each."""
+"""Presets of the moving MNIST experiment: model, training, jumps and data."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ LONGEST = 4  # δt is uniform on 1 … 4
 
 @dataclass(frozen=True)
 class Preset:
-    """Everything about a run but its seed and whether δt is given."""
+    """All settings of a run except its seed and whether δt is given."""
 
     model: TDVAEConfig
     train: TrainConfig
     jumps: Jumps = field(default_factory=lambda: Widening(Uniform(1, LONGEST), start=1, until=0.35))
     frames: MovingDigits = field(default_factory=MovingDigits)
-    synthetic: bool = False  # drawn digits in place of MNIST: no download
+    synthetic: bool = False  # synthetic digits instead of MNIST: no download
     train_sequences: int = 200_000
     test_sequences: int = 1_000
-    steps_given_dt: int | None = None  # of the variant with δt, if it needs fewer
-    samples: int = 50  # of the importance-sampled likelihood
+    steps_given_dt: int | None = None  # training steps of the variant with δt given; by default as without
+    samples: int = 50  # samples of the importance-sampled likelihood
     classifier_steps: int = 2_500
     seeds: tuple[int, ...] = (0,)
 
@@ -38,7 +38,7 @@ _PAPER_MODEL = TDVAEConfig(
     decoder=(200, 200),
     dt="none",
 )
-# What we found to learn, and why, is in docs/moving_mnist.md.
+# docs/moving_mnist.md explains these choices.
 _MODEL = TDVAEConfig(
     event_shape=(28, 28),
     likelihood="bernoulli",

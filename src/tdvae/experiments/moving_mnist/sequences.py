@@ -1,4 +1,4 @@
-"""The sequences of moving digits that are trained and measured on, and the classifier that looks at decoded ones."""
+"""Sequences of moving digits for training and evaluation, and the classifier of decoded frames."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ TRAIN, VALIDATION, TEST = 301, 302, 303  # purposes of derived seeds
 
 
 def digits_of(preset: Preset) -> tuple[Digits, Digits, Digits]:
-    """Train, validation and test digits; no image is in two of them."""
+    """Return disjoint training, validation and test digits."""
     if preset.synthetic:
         return synthetic_digits(500, 0), synthetic_digits(100, 1), synthetic_digits(100, 2)
     return mnist.splits(mnist.load())
 
 
 def training_sequences(preset: Preset, seed: int) -> tuple[MovingSequences, MovingSequences]:
-    """Sequences to train and to validate on."""
+    """Return sequences for training and for validation."""
     train_digits, validation_digits, _ = digits_of(preset)
     data = draw_sequences(preset.frames, train_digits, preset.train_sequences, derive_seed(seed, TRAIN))
     return data, draw_sequences(preset.frames, validation_digits, 512, derive_seed(seed, VALIDATION))
 
 
 def held_out(preset: Preset, seed: int) -> MovingSequences:
-    """Sequences of test digits."""
+    """Return sequences of test digits."""
     return draw_sequences(preset.frames, digits_of(preset)[2], preset.test_sequences, derive_seed(seed, TEST))
 
 
 def digit_classifier(preset: Preset) -> Classifier:
-    """The classifier of a preset's digits, from the data cache; trained on its training digits if it is not there."""
+    """Load the digit classifier of a preset from the data cache. If there is none, train it on the training digits."""
     digits = "synthetic" if preset.synthetic else "mnist"
     kind = "bits" if preset.frames.binarised else "greys"
     folder = data_folder("moving_mnist") / f"classifier-{digits}-{kind}-{preset.classifier_steps}-steps"

@@ -1,4 +1,4 @@
-"""The noisy harmonic oscillator (paper, section of that name, Fig. 4), and the ablations of its recipe."""
+"""The noisy harmonic oscillator (paper, section "Noisy harmonic oscillator", Fig. 4) and ablations of its preset."""
 
 from tdvae.experiments.oscillator.ablations import OscillatorAblations
 from tdvae.experiments.oscillator.experiment import Oscillator

@@ -1,4 +1,4 @@
-"""Ablations of the oscillator's recipe: the demo preset, with one thing changed at a time."""
+"""Ablations of the oscillator experiment: the demo preset with one option changed at a time."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tdvae.reporting.tables import Block, Table
 from tdvae.saved import SavedModel
 from tdvae.types import Sequences
 
-_RECIPE = PRESETS["demo"]
+_BASE = PRESETS["demo"]
 
 
 def _with_model(**changes: object) -> Preset:
-    return replace(_RECIPE, model=replace(_RECIPE.model, **changes))  # type: ignore[arg-type]
+    return replace(_BASE, model=replace(_BASE.model, **changes))  # type: ignore[arg-type]
 
 
 VARIANTS = {
-    "recipe": _RECIPE,
-    "app_d": replace(_RECIPE, model=PRESETS["paper"].model, train=replace(_RECIPE.train, optimizer="adam")),
+    "recipe": _BASE,
+    "app_d": replace(_BASE, model=PRESETS["paper"].model, train=replace(_BASE.train, optimizer="adam")),
     "lstm": _with_model(belief_network="lstm", belief=64),
     "free_smoothing": _with_model(posterior="free"),
     "drift_stays": _with_model(drift="residual"),
@@ -33,17 +33,17 @@ VARIANTS = {
     "gated_maps": _with_model(maps="gated"),
     "dt_as_number": _with_model(dt="number"),
     "learned_sigma": _with_model(noise="learned"),
-    "adam": replace(_RECIPE, train=replace(_RECIPE.train, optimizer="adam")),
-    "paper_jumps_only": replace(_RECIPE, jumps=curriculum().first),
-    "sharp_from_start": replace(_RECIPE, jumps=Widening(curriculum().then, start=2, until=0.34)),
-    "no_curriculum": replace(_RECIPE, jumps=paper_mixture()),
+    "adam": replace(_BASE, train=replace(_BASE.train, optimizer="adam")),
+    "paper_jumps_only": replace(_BASE, jumps=curriculum().first),
+    "sharp_from_start": replace(_BASE, jumps=Widening(curriculum().then, start=2, until=0.34)),
+    "no_curriculum": replace(_BASE, jumps=paper_mixture()),
 }
 REPORTED = {"information_share": "share at δt = {}", "coverage_90": "coverage of the 90 % interval"}
 
 
 @dataclass(frozen=True)
 class Variants:
-    """The presets that are compared."""
+    """The oscillator presets to compare."""
 
     variants: dict[str, Preset] = field(default_factory=lambda: VARIANTS)
     seeds: tuple[int, ...] = (0,)
@@ -54,7 +54,7 @@ _OSCILLATOR = Oscillator()
 
 
 class OscillatorAblations(Experiment[Variants]):
-    """The oscillator's experiment with each variant in the place of its preset."""
+    """The oscillator experiment, run with each variant as its preset."""
 
     name = "oscillator_ablations"
     title = "oscillator"
@@ -71,7 +71,7 @@ class OscillatorAblations(Experiment[Variants]):
         return _OSCILLATOR.measure(preset.variants[task.variant], task, models)
 
     def combine(self, preset: Variants, measures: dict[Task, Measures]) -> list[Measures]:
-        """Measures of one δt, nested by variant."""
+        """Return one measure per (measure, δt), nested by variant."""
         return [
             {
                 f"{measure}_dt{dt}": {name: values[measure][str(dt)] for name, values in variants.items()}
@@ -82,14 +82,14 @@ class OscillatorAblations(Experiment[Variants]):
         ]
 
     def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
-        """A row for each variant: its shares and coverages by δt."""
+        """Return a table with one row per variant: information shares and coverages by δt."""
         measures, horizons = content["measures"], " / ".join(map(str, HORIZONS))
         rows = []
         for variant, seconds in content["train_seconds"].items():
             row = [f"`{variant}`"]
             for measure in REPORTED:
                 values = [measures[f"{measure}_dt{dt}"][variant]["mean"] for dt in HORIZONS]
-                row.append(" / ".join(f"{round(value, 2) + 0:.2f}" for value in values))  # + 0: no -0.00
+                row.append(" / ".join(f"{round(value, 2) + 0:.2f}" for value in values))  # + 0 turns -0.00 into 0.00
             rows.append([*row, "" if seconds is None else f"{seconds / 60:.1f}"])
         columns = [label.format(horizons) for label in REPORTED.values()]
         return {self.name: [Table(["variant", *columns, "minutes"], rows)]}

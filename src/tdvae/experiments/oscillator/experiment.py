@@ -1,4 +1,4 @@
-"""The oscillator as an experiment: one training per seed, measured against exact inference."""
+"""The oscillator experiment: one training per seed, compared with exact inference."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LABELS = {
 
 
 class Oscillator(Experiment[Preset]):
-    """Forecasts and rollouts of a noisy oscillation, beside those of the Bayes-optimal forecaster."""
+    """Forecasts and rollouts of a noisy oscillator, compared with those of the Bayes-optimal forecaster."""
 
     name = "oscillator"
     title = "oscillator"
@@ -87,6 +87,6 @@ class Oscillator(Experiment[Preset]):
 
 
 def settings_of(info: dict[str, Any]) -> OscillatorSettings:
-    """The oscillator that a run was trained on, from its info."""
+    """Return the settings of the oscillator that a run was trained on, from its info."""
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in info["settings"].items()}
     return OscillatorSettings(**values)

@@ -1,4 +1,4 @@
-"""Measures of the oscillator's forecasts and rollouts, beside those of exact inference."""
+"""Measures of forecasts and rollouts of the oscillator, with the same measures of exact inference."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tdvae.data import OscillatorRecord, OscillatorSettings, from_arrays, simulate
 from tdvae.exact import BankPosterior, OscillatorOracle
-from tdvae.experiments.oscillator.signals import read_sinusoid
+from tdvae.experiments.oscillator.signals import fit_sinusoid
 from tdvae.likelihood import forecast
 from tdvae.models import Model
 from tdvae.reporting.results import Measures
@@ -17,14 +17,14 @@ from tdvae.rollouts import belief_at, rollout
 from tdvae.training.config import derive_seed
 from tdvae.types import Belief
 
-START = 60  # t1: observations seen before the forecast
+START = 60  # t1: number of observations before the forecast
 HORIZONS = (1, 5, 20, 100)  # δt of the forecast measures
-SKIPS = (20, 100)  # δt of the paper's rollouts, followed by STEPS single steps
+SKIPS = (20, 100)  # δt of the first jump of the paper's rollouts; STEPS single steps follow
 STEPS = 20
-ROLLOUTS = 8  # rolled-out signals per sequence
-SAMPLES = 200  # states per forecast
+ROLLOUTS = 8  # rollouts per sequence
+SAMPLES = 200  # sampled states per forecast
 
-TRAIN, VALIDATION, TEST = 101, 102, 103  # purposes of derived seeds: no two data sets share one
+TRAIN, VALIDATION, TEST = 101, 102, 103  # purposes of derived seeds: each data set has its own
 
 
 def record(settings: OscillatorSettings, n: int, seed: int, purpose: int) -> OscillatorRecord:
@@ -33,17 +33,17 @@ def record(settings: OscillatorSettings, n: int, seed: int, purpose: int) -> Osc
 
 @torch.no_grad()
 def evaluate(model: Model, settings: OscillatorSettings, n: int, seed: int) -> Measures:
-    """Every measure of the experiment on n fresh sequences."""
-    fresh = record(settings, n, seed, TEST)
+    """Compute all measures of the experiment on n held-out sequences."""
+    test = record(settings, n, seed, TEST)
     torch.manual_seed(derive_seed(seed, TEST, 1))
-    belief = belief_at(model, from_arrays(fresh.x), START)
+    belief = belief_at(model, from_arrays(test.x), START)
     oracle = OscillatorOracle(settings)
-    posterior = oracle.observe(fresh.x[:, :START])
-    measures = _forecast_measures(model, belief, oracle, posterior, fresh.x)
-    rolled = {skip: _model_signals(model, belief, skip) for skip in SKIPS}
+    posterior = oracle.observe(test.x[:, :START])
+    measures = _forecast_measures(model, belief, oracle, posterior, test.x)
+    rolled_out = {skip: _model_signals(model, belief, skip) for skip in SKIPS}
     exact = {skip: exact_signals(oracle, posterior, skip, ROLLOUTS) for skip in SKIPS}
-    for suffix, signals in (("", rolled), ("_exact", exact)):
-        errors = {str(skip): _read_off_errors(signal, fresh, skip) for skip, signal in signals.items()}
+    for suffix, signals in (("", rolled_out), ("_exact", exact)):
+        errors = {str(skip): _sinusoid_errors(signal, test, skip) for skip, signal in signals.items()}
         measures[f"frequency_error{suffix}"] = {skip: error[0] for skip, error in errors.items()}
         measures[f"amplitude_error{suffix}"] = {skip: error[1] for skip, error in errors.items()}
     return measures
@@ -60,10 +60,10 @@ def _forecast_measures(
         nll = -float(predicted.log_prob(future).mean())
         bayes = -float(oracle.forecast(posterior, dt).log_prob(future.double()).mean())
         marginal = -float(oracle.marginal(START + dt - 1).log_prob(future.double()).mean())
-        place = predicted.cdf(future)
+        level = predicted.cdf(future)
         values = (
             (marginal - nll) / (marginal - bayes),
-            *(float(((place - 0.5).abs() <= width / 2).float().mean()) for width in (0.5, 0.9)),
+            *(float(((level - 0.5).abs() <= width / 2).float().mean()) for width in (0.5, 0.9)),
             nll,
             bayes,
             marginal,
@@ -74,13 +74,13 @@ def _forecast_measures(
 
 
 def _model_signals(model: Model, belief: Belief, skip: int) -> Tensor:
-    """Rolled-out signals (ROLLOUTS, N, STEPS + 1), decoded without noise: after the jump, then after each step."""
+    """Return decoded means of rollouts (ROLLOUTS, N, STEPS + 1): after the jump, then after each step."""
     states = rollout(model, model.sample_state(belief, ROLLOUTS), [skip] + [1] * STEPS)
     return model.decode(states).mean[..., 0].movedim(0, -1)
 
 
 def exact_signals(oracle: OscillatorOracle, posterior: BankPosterior, skip: int, n: int) -> Tensor:
-    """The same from exact inference: frequency and state from the posterior, then the true dynamics."""
+    """Return the same by exact inference: states and frequencies of the posterior, moved by the true dynamics."""
     noise = oracle.settings.process_noise
     hypothesis = torch.multinomial(posterior.weights, n, replacement=True)  # (N, n)
     rows = torch.arange(len(hypothesis))[:, None]
@@ -88,7 +88,7 @@ def exact_signals(oracle: OscillatorOracle, posterior: BankPosterior, skip: int,
     state = posterior.mean[rows, hypothesis] + (factor @ torch.randn(*hypothesis.shape, 2, 1).double())[..., 0]
     frequency = oracle.frequencies[hypothesis]
     signal = []
-    # A rotation of isotropic noise is isotropic: the whole skip is one turn and one draw.
+    # Rotated isotropic noise is isotropic, so a jump of any length is one rotation and one sample of noise.
     for steps in [skip] + [1] * STEPS:
         cos, sin = torch.cos(steps * frequency), torch.sin(steps * frequency)
         u, v = state.unbind(-1)
@@ -98,9 +98,9 @@ def exact_signals(oracle: OscillatorOracle, posterior: BankPosterior, skip: int,
     return torch.stack(signal, dim=-1).transpose(0, 1)
 
 
-def _read_off_errors(signals: Tensor, fresh: OscillatorRecord, skip: int) -> tuple[float, float]:
-    """Mean absolute errors of frequency and amplitude, read off signals that start at t = START + skip."""
-    frequency, amplitude = read_sinusoid(signals)
-    true_amplitude = fresh.state[:, START + skip - 1].double().norm(dim=-1)
-    frequency_error = (frequency - fresh.frequency.double()).abs().mean()
+def _sinusoid_errors(signals: Tensor, test: OscillatorRecord, skip: int) -> tuple[float, float]:
+    """Return mean absolute errors of frequency and amplitude, fitted to signals that start at t = START + skip."""
+    frequency, amplitude = fit_sinusoid(signals)
+    true_amplitude = test.state[:, START + skip - 1].double().norm(dim=-1)
+    frequency_error = (frequency - test.frequency.double()).abs().mean()
     return float(frequency_error), float((amplitude - true_amplitude).abs().mean())

@@ -1,4 +1,4 @@
-"""The oscillator's presets: model, training, jumps and data of each."""
+"""Presets of the oscillator experiment: model, training, jumps and data."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tdvae.training import TrainConfig
 
 
 def curriculum() -> InTurn:
-    """Jumps widen up to the paper's law; in the last quarter most pairs are consecutive (why: docs/oscillator.md)."""
-    sharpen = Mixture((Consecutive(), paper_mixture()), (0.8, 0.2))
-    return InTurn(Widening(paper_mixture(), start=2, until=0.45), sharpen, switch=0.75)
+    """Widen jumps to the paper's distribution; in the last quarter most pairs are consecutive (docs/oscillator.md)."""
+    mostly_consecutive = Mixture((Consecutive(), paper_mixture()), (0.8, 0.2))
+    return InTurn(Widening(paper_mixture(), start=2, until=0.45), mostly_consecutive, switch=0.75)
 
 
 @dataclass(frozen=True)
 class Preset:
-    """Everything about a run but its seed."""
+    """All settings of a run except its seed."""
 
     model: TDVAEConfig
     train: TrainConfig
@@ -29,9 +29,9 @@ class Preset:
     seeds: tuple[int, ...] = (0,)
 
 
-# App. D as printed: LSTM and D maps of 50, two layers of 8, Adam 5e-4, b_t2 withheld from q_S, δt as a number.
+# App. D as printed: LSTM and D maps of size 50, two layers of 8, Adam 5e-4, q_S without b_t2, δt as a number.
 _PAPER_MODEL = TDVAEConfig(likelihood="coordinates", dt="number", smoothing_sees_b2=False)
-# What we found to learn, and why, is in docs/oscillator.md.
+# docs/oscillator.md explains these choices.
 _MODEL = TDVAEConfig(
     likelihood="coordinates",
     noise=0.1,

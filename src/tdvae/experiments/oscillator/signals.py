@@ -1,15 +1,19 @@
-"""What a short stretch of signal says about its own frequency and amplitude."""
+"""Estimate frequency and amplitude of a short signal."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-GRID = (0.05, 0.8, 301)  # rad/step: wider than the reference range, finer than 21 points can resolve
+GRID = (
+    0.05,
+    0.8,
+    301,
+)  # low, high (rad/step), points: wider than the reference range, finer than 21 points can resolve
 
 
-def read_sinusoid(signal: Tensor) -> tuple[Tensor, Tensor]:
-    """Frequency and amplitude (...) of the sinusoid that fits signals (..., T) best, by least squares over a grid."""
+def fit_sinusoid(signal: Tensor) -> tuple[Tensor, Tensor]:
+    """Fit sinusoids to signals (..., T) by least squares over a grid. Return frequencies and amplitudes (...)."""
     frequencies = torch.linspace(*GRID[:2], GRID[2], dtype=torch.float64)
     time = torch.arange(signal.shape[-1], dtype=torch.float64)
     angles = frequencies[:, None] * time

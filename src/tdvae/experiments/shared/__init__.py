@@ -1,1 +1,1 @@
-"""What the experiments have in common: what an `Experiment` is, the one runner, evaluation of saved runs, probes."""
+"""Code shared by the experiments: the `Experiment` base class, the runner, evaluation of saved runs, probes."""

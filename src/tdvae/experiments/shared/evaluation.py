@@ -1,4 +1,4 @@
-"""Evaluate saved models: held-out measures and rollouts, of a run of any kind or a model that ships."""
+"""Evaluate saved models: held-out measures and rollouts of a run folder or of a model shipped with the package."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tdvae.types import Sequences
 
 
 class RunKind(Protocol):
-    """What is known about runs of one kind: an experiment's, or those of `tdvae fit`."""
+    """Evaluates runs of one kind: those of one experiment, or those of `tdvae fit`."""
 
     @property
     def paper(self) -> Measures: ...
@@ -35,12 +35,12 @@ class RunKind(Protocol):
 
 
 def evaluate_saved(run_or_name: str, seed: int, as_json: bool) -> None:
-    """Print a saved model's measures on held-out data drawn from ``seed``."""
+    """Print the measures of a saved model on held-out data drawn with ``seed``."""
     begin = time.monotonic()
     if seed < 0:
         raise InputError(f"seed: expected at least 0, got {seed}")
     found = saved.load_saved(run_or_name)
-    kind = _kind(found)
+    kind = _run_kind(found)
     measures, preset = kind.evaluate(found, seed), found.info.get("preset", "own")
     content = results(found.info["experiment"], preset, [seed], time.monotonic() - begin, [measures], kind.paper)
     if as_json:
@@ -49,60 +49,65 @@ def evaluate_saved(run_or_name: str, seed: int, as_json: bool) -> None:
     show(f"{run_or_name} on held-out sequences, seed {seed}", kind.tables_of_run(content))
 
 
-def _kind(found: SavedModel) -> RunKind:
+def _run_kind(found: SavedModel) -> RunKind:
     kind = kind_of_run(str(found.info.get("experiment")))
     if kind is None:
-        raise InputError(f"run: {found.source} does not say which data it was trained on; evaluate it from Python")
+        raise InputError(
+            f"run: expected a run of an experiment or of `tdvae fit`, got {found.source}, whose info names neither; "
+            "evaluate it from Python"
+        )
     return kind
 
 
 @torch.no_grad()
 def rollout_saved(run_or_name: str, start: int, jumps: list[int], samples: int, seed: int, as_json: bool) -> None:
-    """Print what a saved model predicts after each jump, beside what happened where that is known."""
+    """Print quantiles of a saved model's predictions after each jump, and the observation where there is one."""
     for name, value, least in (("samples", samples, 1), ("seed", seed, 0)):
         if value < least:
             raise InputError(f"{name}: expected at least {least}, got {value}")
     found = saved.load_saved(run_or_name)
-    sequence = _kind(found).held_out(found, seed)
+    sequence = _run_kind(found).held_out(found, seed)
     length = int(sequence.lengths[0])
     if not 0 <= start <= length:
-        raise InputError(f"--from: expected between 0 and {length}, the sequence's length, got {start}")
+        raise InputError(f"--from: expected between 0 and {length} (the length of the sequence), got {start}")
     if any(jump < 1 for jump in jumps):
-        raise InputError(f"--jumps: expected lengths of at least 1 step, got {jumps}")
+        raise InputError(f"--jumps: expected jumps of at least 1 step, got {jumps}")
     torch.manual_seed(derive_seed(seed))
-    rows = _rows(sequence, start, jumps, _draws(found, sequence, start, jumps, samples))
+    rows = _summarise_futures(sequence, start, jumps, _sample_futures(found, sequence, start, jumps, samples))
     if as_json:
         print(json.dumps(rows, indent=2))
         return
-    shown = "x" if sequence.x[0, 0].numel() == 1 else "first number of x"
-    show(f"{run_or_name}: {shown} in {samples} futures after t = {start}", [_table(rows)])
+    quantity = "x" if sequence.x[0, 0].numel() == 1 else "first number of x"
+    show(f"{run_or_name}: {quantity} in {samples} futures after t = {start}", [_table(rows)])
 
 
-def _draws(found: SavedModel, sequence: Sequences, start: int, jumps: list[int], samples: int) -> Tensor:
-    """Sampled futures, the first dimension of x after each jump: (jumps, samples)."""
+def _sample_futures(found: SavedModel, sequence: Sequences, start: int, jumps: list[int], samples: int) -> Tensor:
+    """Sample the first dimension of x after each jump: (jumps, samples)."""
     belief = belief_at(found.model, sequence, start)
     actions = None
     if sequence.actions is not None:
         length = int(sequence.lengths[0])
         if start + sum(jumps) > length:
-            raise InputError(f"jumps: actions are known up to step {length}, the jumps reach {start + sum(jumps)}")
+            raise InputError(
+                f"--jumps: expected to end by step {length}, the last with known actions, got {start + sum(jumps)}"
+            )
         actions = sequence.actions[:, start : start + sum(jumps)]
     decoded = found.model.decode(rollout(found.model, found.model.sample_state(belief, samples), jumps, actions))
     if isinstance(decoded, Categorical):
         raise InputError(
-            "rollout: prints numbers, and this model's observations are classes; use tdvae.rollout in Python"
+            "run: expected a model of numeric observations, got one of classes; use tdvae.rollout in Python"
         )
     return decoded.sample()[:, :, 0].flatten(2)[..., 0]
 
 
-def _rows(sequence: Sequences, start: int, jumps: list[int], draws: Tensor) -> list[dict[str, Any]]:
-    """For each jump its time, quantiles of the draws, and the observation if there is one."""
-    quantiles = torch.quantile(draws, torch.tensor([0.05, 0.5, 0.95]), dim=1)
+def _summarise_futures(sequence: Sequences, start: int, jumps: list[int], futures: Tensor) -> list[dict[str, Any]]:
+    """Return for each jump its time step, quantiles of the samples, and the observation if there is one."""
+    quantiles = torch.quantile(futures, torch.tensor([0.05, 0.5, 0.95]), dim=1)
     rows = []
     time_step = start
     for index, jump in enumerate(jumps):
         time_step += jump
-        known = time_step <= int(sequence.lengths[0])
+        observed = time_step <= int(sequence.lengths[0])
         rows.append(
             {
                 "t": time_step,
@@ -110,7 +115,7 @@ def _rows(sequence: Sequences, start: int, jumps: list[int], draws: Tensor) -> l
                 "low": float(quantiles[0, index]),
                 "median": float(quantiles[1, index]),
                 "high": float(quantiles[2, index]),
-                "observed": float(sequence.x[0, time_step - 1].flatten()[0]) if known else None,
+                "observed": float(sequence.x[0, time_step - 1].flatten()[0]) if observed else None,
             }
         )
     return rows

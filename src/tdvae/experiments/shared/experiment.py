@@ -1,4 +1,4 @@
-"""What an experiment is: its presets, trainings, measures, tables and figures. The runner does the rest."""
+"""The `Experiment` base class: presets, trainings, measures, tables and figures. `runner` runs any subclass."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from tdvae.types import Sequences, SequenceSource
 
 
 class HasSeeds(Protocol):
-    """All that the runner needs to know about a preset: the seeds that it is trained with."""
+    """The interface of presets that the runner needs: the seeds to train with."""
 
     @property
     def seeds(self) -> tuple[int, ...]: ...
 
 
 P = TypeVar("P", bound=HasSeeds)
-_NO_NUMBERS: Measures = {}
+_NO_MEASURES: Measures = {}
 
 
 @dataclass(frozen=True)
 class Task:
-    """One training, in a folder of its own. ``variant`` says what is trained, where that is not only the preset."""
+    """One training with its own run folder. ``variant`` names what is trained if a preset has several trainings."""
 
     seed: int
     folder: str
     variant: str = ""
-    label: str = ""  # in the results' ``train_seconds``; empty: the folder's name
+    label: str = ""  # key in the results' ``train_seconds``; by default the folder name
 
     @property
     def name(self) -> str:
@@ -48,121 +48,124 @@ class Task:
 
 @dataclass(frozen=True)
 class Training:
-    """The arguments of `tdvae.fit` that an experiment chooses."""
+    """The arguments of `tdvae.fit` that an experiment sets."""
 
     learner: Learner
     data: SequenceSource
     jumps: Jumps
     config: TrainConfig
     validation: SequenceSource | None = None
-    info: dict[str, Any] = field(default_factory=dict)  # kept in the run, beside the experiment's and preset's names
+    info: dict[str, Any] = field(default_factory=dict)  # saved in the run beside the experiment and preset names
     watch: Watch | None = None
 
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A finished task."""
+    """A finished task and its run folder."""
 
     task: Task
     folder: Path
 
     @property
     def models(self) -> list[Model]:
-        """The trained models: one, or those of a stack."""
+        """The trained models: one, or several if the task trained a stack."""
         return saved.load_runs(self.folder)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """The entries of metrics.jsonl: what was logged during training, by step."""
+        """The entries of metrics.jsonl, logged during training, in order of the step."""
         return [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
 
 
 class Experiment(ABC, Generic[P]):
-    """One of the paper's experiments. Subclasses implement what differs between experiments.
+    """Base class of the experiments. Subclasses implement the abstract methods and override the others as needed.
 
-    Objects have no state, since they are sent to other processes; what a run depends on is in its preset and task.
+    Instances have no state, because they are sent to other processes. A run depends only on its preset and task.
     """
 
-    name: str  # in the info of runs, and of results/NAME.json unless `results_name` differs
-    results_name = ""  # the results file, if it is another experiment's
-    block = ""  # the block of that file that holds this experiment's results
-    title: str  # heads the tables
+    name: str  # used in the info of runs, and in results/NAME.json unless `results_name` is set
+    results_name = ""  # name of the results file, if it is that of another experiment
+    block = ""  # block of that file with the results of this experiment
+    title: str  # heading of the printed tables
     presets: dict[str, P]
-    published = "cpu"  # the preset of our published results
-    paper = _NO_NUMBERS  # the paper's, where it gives any
-    rollout_options = ""  # of a `tdvae rollout` that shows something
+    published = "cpu"  # preset of the published results
+    paper = _NO_MEASURES  # the paper's numbers, if it gives any
+    rollout_options = ""  # options of the `tdvae rollout` command suggested after a run
 
     @property
     def file(self) -> str:
-        """The name of the results file."""
+        """The file name of the results."""
         return f"{self.results_name or self.name}.json"
 
     @abstractmethod
     def tasks(self, preset: P, seeds: list[int]) -> list[Task]:
-        """The trainings of a preset; the first is the one that figures show."""
+        """Return the trainings of a preset. Figures show the first one."""
 
     def prepare(self, preset: P) -> None:
-        """Make what tasks share (recordings, classifiers) in the data cache, unless it is there."""
+        """Create data that the tasks share (recordings, classifiers) in the data cache, unless it exists."""
 
     @abstractmethod
     def training(self, preset: P, task: Task) -> Training:
-        """What a task trains, and on what."""
+        """Return the learner, data and config of a task."""
 
     @abstractmethod
     def measure(self, preset: P, task: Task, models: list[Model]) -> Measures:
-        """The measures of a finished task, on held-out data."""
+        """Compute the measures of a finished task on held-out data."""
 
     def combine(self, preset: P, measures: dict[Task, Measures]) -> list[Measures]:
-        """The measures of each replicate, of which mean and spread are reported. By default a task is a replicate."""
+        """Return the measures of each replicate; mean and spread are over these. By default a task is a replicate."""
         return list(measures.values())
 
     def constants(self, preset: P, seeds: list[int]) -> Measures:
-        """Summarised measures that are of no training, such as exact limits."""
+        """Return summarised measures that need no training, such as exact limits."""
         return {}
 
     def extras(self, preset: P) -> dict[str, Any]:
-        """Further entries of the results."""
+        """Return further entries of the results."""
         return {}
 
     @abstractmethod
     def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
-        """The tables of results, by the name of their place in the docs; printed in this order."""
+        """Return the tables of the results by their name in the docs. They are printed in this order."""
 
     def made(self, content: dict[str, Any]) -> str:
-        """How the numbers were made: the sentence below each table in the docs."""
+        """Return the sentence below each table in the docs: the command, seeds and training time behind the numbers."""
         return f"`{content['command']}`, seeds {seeds_of(content)}: mean ± standard deviation; {time_of(content)}."
 
     def heading(self, content: dict[str, Any]) -> str:
-        """The heading of printed tables."""
+        """Return the heading of the printed tables."""
         return f"{self.title}, preset {content['preset']}, {len(content['seeds'])} seed(s)"
 
     def draw(self, preset: P, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
-        """Draw the figures into ``folder`` and return their files. Matplotlib is only imported here."""
+        """Draw the figures into ``folder`` and return their paths. Subclasses import matplotlib only here."""
         return []
 
     def evaluate(self, found: SavedModel, seed: int) -> Measures:
-        """The measures of one saved run, for `tdvae eval`."""
-        raise InputError(self._refusal(found))
+        """Compute the measures of one saved run, for `tdvae eval`. Raises InputError unless overridden."""
+        raise InputError(self._unsupported(found))
 
     def tables_of_run(self, content: dict[str, Any]) -> list[Block]:
-        """The tables of what `evaluate` measures; by default those of the results."""
+        """Return the tables of the measures of `evaluate`. By default the tables of the results."""
         return [block for blocks in self.tables(content).values() for block in blocks]
 
     def held_out(self, found: SavedModel, seed: int) -> Sequences:
-        """One sequence that a saved run was not trained on, for `tdvae rollout`."""
-        raise InputError(self._refusal(found))
+        """Return one held-out sequence for `tdvae rollout`. Raises InputError unless overridden."""
+        raise InputError(self._unsupported(found))
 
-    def _refusal(self, found: SavedModel) -> str:
+    def _unsupported(self, found: SavedModel) -> str:
         command = f"tdvae run {self.name.replace('_', '-')}"
-        return f"run: {found.source} is one of {self.name}'s, which `{command}` measures; tdvae.load opens it"
+        return (
+            f"run: expected a run that can be evaluated on its own, got {found.source} of {self.name}, "
+            f"which `{command}` evaluates; open it with tdvae.load"
+        )
 
 
 def by_seed(measures: dict[Task, Measures]) -> dict[int, dict[str, Measures]]:
-    """The measures of tasks by seed and then by variant: where the variants of a seed are one replicate."""
-    found: dict[int, dict[str, Measures]] = {}
-    for task, of_task in measures.items():
-        found.setdefault(task.seed, {})[task.variant] = of_task
-    return found
+    """Group the measures of tasks by seed, then by variant. For experiments where a replicate is one seed."""
+    grouped: dict[int, dict[str, Measures]] = {}
+    for task, task_measures in measures.items():
+        grouped.setdefault(task.seed, {})[task.variant] = task_measures
+    return grouped
 
 
 def seeds_of(content: dict[str, Any]) -> str:
@@ -170,7 +173,7 @@ def seeds_of(content: dict[str, Any]) -> str:
 
 
 def time_of(content: dict[str, Any]) -> str:
-    """How long training took, as far as it is known: older runs that were interrupted did not count."""
+    """Return the training time as text. It is unknown for runs of earlier versions that were interrupted."""
     trainings = content["train_seconds"].values()
     known = [seconds for seconds in trainings if seconds is not None]
     which = "in all"

@@ -1,4 +1,4 @@
-"""Trainings side by side: each in its own folder, in a process of one thread, as many at a time as there are cores."""
+"""Run several trainings in parallel: one run folder and one single-threaded process each, at most one per core."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from tdvae.training.checkpoint import to_json, write_file
 from tdvae.training.log import Progress
 from tdvae.training.loop import check_unused
 
-TRAINED, MEASURED = "training.json", "measures.json"  # in the run folder, when a job has come so far
+TRAINING_FILE, MEASURES_FILE = "training.json", "measures.json"  # written to the run folder after each stage
 
 
 @dataclass(frozen=True)
 class Job:
-    """One training and its evaluation. Both functions go to another process, so they are module functions or partials
-    of them."""
+    """One training and its evaluation. Both functions are pickled for another process: module functions or partials."""
 
     run_dir: Path
     train: Callable[[Path, bool, Progress], FitResult]  # (run_dir, resume, progress)
@@ -41,42 +40,42 @@ class Finished:
 
 
 def check_folders(run_dir: Path, out: Path | None, resume: bool) -> None:
-    """Before anything long begins: nothing is overwritten, and what is to be resumed exists."""
+    """Raise InputError if a run would be overwritten or a run to resume does not exist. Called before any training."""
     if out is not None and out.exists() and not out.is_dir():
-        raise InputError(f"--out: expected a folder, and {out} is a file")
+        raise InputError(f"--out: expected a folder, got the file {out}")
     if not resume:
         check_unused(run_dir)
     elif not any(run_dir.glob("*/config.json")):
-        raise InputError(f"--resume: {run_dir} holds no run to resume")
+        raise InputError(f"--resume: expected a run in {run_dir}, found no run to resume")
 
 
-def do_all(jobs: list[Job]) -> list[Finished]:
-    """Jobs that nothing can run beside are done here; others in processes."""
+def run_jobs(jobs: list[Job]) -> list[Finished]:
+    """Run all jobs in worker processes, or in this process if there is only one job or one core."""
     workers = min(len(jobs), _usable_cores())
     if workers == 1:
-        return [_do(job) for job in jobs]
+        return [_run_job(job) for job in jobs]
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _use_one_thread) as pool:
-        return list(pool.map(_do, jobs))
+        return list(pool.map(_run_job, jobs))
 
 
-def _do(job: Job) -> Finished:
-    """Train and measure; what an earlier run had finished of it is only read."""
-    done, trained = job.run_dir / MEASURED, job.run_dir / TRAINED
-    if job.resume and done.exists():
-        return Finished(**json.loads(done.read_text()))
-    if not (job.resume and trained.exists()):
-        # A run that was not reached before an interruption has nothing to resume.
+def _run_job(job: Job) -> Finished:
+    """Train and measure. With ``resume``, stages that an earlier run finished are read from their files."""
+    measures_path, training_path = job.run_dir / MEASURES_FILE, job.run_dir / TRAINING_FILE
+    if job.resume and measures_path.exists():
+        return Finished(**json.loads(measures_path.read_text()))
+    if not (job.resume and training_path.exists()):
+        # A job that had not started before the interruption has no checkpoint to resume.
         resume = job.resume and (job.run_dir / "config.json").exists()
         result = job.train(job.run_dir, resume, job.progress)
-        write_file(trained, to_json({"seconds": result.seconds}))
-    seconds = json.loads(trained.read_text())["seconds"]
+        write_file(training_path, to_json({"seconds": result.seconds}))
+    seconds = json.loads(training_path.read_text())["seconds"]
     finished = Finished(job.measure(job.run_dir), seconds)
-    write_file(done, to_json(finished.__dict__))
+    write_file(measures_path, to_json(finished.__dict__))
     return finished
 
 
 def _usable_cores() -> int:
-    """The cores this process may use, which a scheduler or `taskset` can limit."""
+    """Return the number of cores this process may use. A scheduler or `taskset` can limit it."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

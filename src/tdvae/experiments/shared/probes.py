@@ -1,7 +1,7 @@
-"""Probes: small classifiers that read a frozen belief, and by their accuracy tell what it knows.
+"""Probes: small models fitted to frozen belief codes. Their accuracy measures what information a belief contains.
 
-`probe` takes the codes of several runs at once, (R, N, B), and fits each run its own classifier of a yes or no;
-`fit_reader` reads anything else from one model's.
+`probe` fits a binary classifier to the codes of each of R runs, (R, N, B). `fit_reader` fits an MLP with any outputs
+and loss to the codes of one model, and `linear_fit` a ridge regression.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from torch import Tensor, nn
 
 from tdvae.errors import InputError
 
-RIDGE = 1e-3  # keeps the logistic classifier finite where classes can be separated
+RIDGE = 1e-3  # keeps the logistic weights finite if the classes are separable
 NEWTON_STEPS = 12
 MLP_HIDDEN, MLP_STEPS, MLP_BATCH, MLP_RATE = 64, 400, 512, 0.01
 
 READER_HIDDEN, READER_BATCH, READER_RATE = 256, 512, 3e-3
-READER_CHECKS, READER_KEPT_BACK = 20, 5  # how often a reader is judged, and on which part of the rows: a fifth
+READER_CHECKS, READER_FOLDS = 20, 5  # number of validations during a fit; one fold of the rows, a fifth, is held out
 
 Logits = Callable[[Tensor], Tensor]  # codes (R, M, B) → (R, M)
 
 
 def probe(kind: str, codes: Tensor, labels: Tensor, test_codes: Tensor, test_labels: Tensor) -> Tensor:
-    """Fit a classifier of the named kind to (codes, labels), and give its accuracy on the test codes, (R,)."""
+    """Fit a classifier of this kind to (codes, labels) and return its accuracy on the test codes, (R,)."""
     if kind not in PROBES:
         raise InputError(f"probe: expected one of {sorted(PROBES)}, got {kind!r}")
-    for name, given, answers in (("codes", codes, labels), ("test_codes", test_codes, test_labels)):
-        if given.ndim != 3 or answers.shape != given.shape[1:2]:
+    for name, inputs, targets in (("codes", codes, labels), ("test_codes", test_codes, test_labels)):
+        if inputs.ndim != 3 or targets.shape != inputs.shape[1:2]:
             expected = "(R, N, B) with labels (N,)"
-            raise InputError(f"{name}: expected {expected}, got {tuple(given.shape)} with {tuple(answers.shape)}")
+            raise InputError(f"{name}: expected {expected}, got {tuple(inputs.shape)} with {tuple(targets.shape)}")
     shift, scale = codes.mean(1, keepdim=True), codes.std(1, keepdim=True) + 1e-4
     logits = PROBES[kind]((codes - shift) / scale, labels)
     return ((logits((test_codes - shift) / scale) > 0) == test_labels).float().mean(-1)
 
 
 def _fit_logistic(codes: Tensor, labels: Tensor) -> Logits:
-    """Ridge logistic regression, by Newton's method from zero."""
+    """Fit a ridge logistic regression by Newton's method, starting at zero."""
 
     def with_bias(codes: Tensor) -> Tensor:
         return F.pad(codes.double(), (0, 1), value=1.0)
@@ -58,7 +58,7 @@ def _fit_logistic(codes: Tensor, labels: Tensor) -> Logits:
 
 @torch.enable_grad()
 def _fit_mlp(codes: Tensor, labels: Tensor) -> Logits:
-    """One hidden ReLU layer, by AdamW on batches; the same batches and first weights every time."""
+    """Fit an MLP with one hidden ReLU layer by AdamW. Batches and initial weights are the same in every call."""
     runs, count, size = codes.shape
     generator = torch.Generator().manual_seed(0)
 
@@ -92,11 +92,11 @@ PROBES: dict[str, Callable[[Tensor, Tensor], Logits]] = {"logistic": _fit_logist
 def fit_reader(
     codes: Tensor, outputs: int, loss: Callable[[Tensor, Tensor], Tensor], steps: int
 ) -> Callable[[Tensor], Tensor]:
-    """An MLP that reads ``outputs`` numbers from codes (M, B), fitted to a loss of its outputs for drawn rows.
+    """Fit an MLP from codes (M, B) of one model to ``outputs`` numbers, and return it.
 
-    For more than a yes or no; of one model. The same batches and first weights every time. The last fifth of the rows
-    is kept back, and the weights that did best there are used: a belief shows which game it is of, so a reader soon
-    learns its games by heart. Rows should therefore be in the order of the games.
+    ``loss(outputs, rows)`` scores the outputs for a batch of rows. Batches and initial weights are the same in every
+    call. The last fifth of the rows is held out, and the weights with the lowest loss on it are returned. Without this
+    the MLP overfits: codes identify the sequence they come from. Rows of one sequence should therefore be contiguous.
     """
     generator = torch.Generator().manual_seed(0)
     shift, scale = codes.mean(0), codes.std(0) + 1e-4
@@ -105,28 +105,28 @@ def fit_reader(
         network = nn.Sequential(nn.Linear(codes.shape[1], READER_HIDDEN), nn.ReLU(), nn.Linear(READER_HIDDEN, outputs))
     optimizer = torch.optim.AdamW(network.parameters(), lr=READER_RATE, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    fitted = len(codes) - len(codes) // READER_KEPT_BACK
-    kept_back = torch.arange(fitted, len(codes))
+    train_rows = len(codes) - len(codes) // READER_FOLDS
+    held_out = torch.arange(train_rows, len(codes))
     best, best_loss = copy.deepcopy(network), math.inf
     for step in range(1, steps + 1):
-        rows = torch.randint(fitted, (READER_BATCH,), generator=generator)
+        rows = torch.randint(train_rows, (READER_BATCH,), generator=generator)
         optimizer.zero_grad()
         loss(network((codes[rows] - shift) / scale), rows).backward()
         optimizer.step()
         schedule.step()
         if step % max(1, steps // READER_CHECKS) == 0:
             with torch.no_grad():
-                judged = float(loss(network((codes[kept_back] - shift) / scale), kept_back))
-            if judged < best_loss:
-                best, best_loss = copy.deepcopy(network), judged
+                validation_loss = float(loss(network((codes[held_out] - shift) / scale), held_out))
+            if validation_loss < best_loss:
+                best, best_loss = copy.deepcopy(network), validation_loss
     return lambda codes: best((codes - shift) / scale).detach()
 
 
-def linear_fit(codes: Tensor, answers: Tensor, ridge: float) -> Callable[[Tensor], Tensor]:
-    """Ridge regression of answers (M, A) on standardised codes (M, B), in closed form."""
+def linear_fit(codes: Tensor, targets: Tensor, ridge: float) -> Callable[[Tensor], Tensor]:
+    """Fit a ridge regression of targets (M, A) on standardised codes (M, B) in closed form, and return it."""
     shift, scale = codes.mean(0).double(), codes.std(0).double() + 1e-4
-    middle = answers.double().mean(0)
+    mean = targets.double().mean(0)
     x = (codes.double() - shift) / scale
     gram = x.T @ x / len(x) + ridge * torch.eye(x.shape[1], dtype=x.dtype)
-    weight = torch.linalg.solve(gram, x.T @ (answers.double() - middle) / len(x))
-    return lambda codes: (((codes.double() - shift) / scale) @ weight + middle).to(answers.dtype)
+    weight = torch.linalg.solve(gram, x.T @ (targets.double() - mean) / len(x))
+    return lambda codes: (((codes.double() - shift) / scale) @ weight + mean).to(targets.dtype)

@@ -1,4 +1,4 @@
-"""The training that pictures and mazes share: Muon inside, for all matrices unless told otherwise; decaying rates."""
+"""Training config shared by moving MNIST, MiniPacman and the first-person experiment: Muon and a cosine schedule."""
 
 from tdvae.training import TrainConfig
 

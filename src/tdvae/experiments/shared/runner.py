@@ -1,4 +1,4 @@
-"""Run an experiment: train its tasks, gather their measures, write results and figures."""
+"""Run an experiment: train its tasks, combine their measures, write results and figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from tdvae.errors import InputError
 from tdvae.experiments.shared.experiment import Experiment, P, Task, TrainedRun
-from tdvae.experiments.shared.jobs import Job, check_folders, do_all
+from tdvae.experiments.shared.jobs import Job, check_folders, run_jobs
 from tdvae.reporting.results import Measures, results, write_results
 from tdvae.reporting.tables import show
 from tdvae.training import FitResult, fit
@@ -20,9 +20,9 @@ from tdvae.training.log import Progress
 def run(
     experiment: Experiment[P], preset_name: str, seed: int | None, run_dir: Path, out: Path | None, resume: bool
 ) -> None:
-    """Train a preset's tasks, each in a folder of ``run_dir``; write results and figures there and into ``out``.
+    """Train the tasks of a preset, each in a subfolder of ``run_dir``. Write results and figures there and to ``out``.
 
-    ``seed`` takes the place of the preset's own seeds.
+    ``seed`` replaces the seeds of the preset.
     """
     preset = _preset(experiment, preset_name)
     seeds = _seeds(preset.seeds, seed)
@@ -32,7 +32,7 @@ def run(
     tasks = experiment.tasks(preset, seeds)
     runs = [TrainedRun(task, run_dir / task.folder) for task in tasks]
     progress: Progress = "bar" if len(tasks) == 1 else "lines"
-    finished = do_all(
+    finished = run_jobs(
         [
             Job(
                 run.folder,
@@ -44,10 +44,12 @@ def run(
             for run in runs
         ]
     )
-    replicates = experiment.combine(preset, {task: done.measures for task, done in zip(tasks, finished, strict=True)})
+    replicates = experiment.combine(
+        preset, {task: result.measures for task, result in zip(tasks, finished, strict=True)}
+    )
     content = results(experiment.name, preset_name, seeds, time.monotonic() - begin, replicates, experiment.paper)
     content["measures"] |= experiment.constants(preset, seeds)
-    content["train_seconds"] = {task.name: done.train_seconds for task, done in zip(tasks, finished, strict=True)}
+    content["train_seconds"] = {task.name: result.train_seconds for task, result in zip(tasks, finished, strict=True)}
     content |= experiment.extras(preset)
     for blocks in experiment.tables(content).values():
         show(experiment.heading(content), blocks)
@@ -65,7 +67,7 @@ def train(
     resume: bool = False,
     progress: Progress = "none",
 ) -> FitResult:
-    """Train one task; the run's info says which experiment and preset it is of."""
+    """Train one task. The names of the experiment and the preset are saved in the run's info."""
     training = experiment.training(preset, task)
     return fit(
         training.learner,
@@ -82,29 +84,29 @@ def train(
 
 
 def measure(experiment: Experiment[P], preset: P, task: Task, run_dir: Path) -> Measures:
-    """Measure one finished task."""
+    """Compute the measures of one finished task."""
     return experiment.measure(preset, task, TrainedRun(task, run_dir).models)
 
 
 def _write(
     experiment: Experiment[P], preset: P, content: dict[str, Any], runs: list[TrainedRun], folders: Iterable[Path]
 ) -> None:
-    """The results and the figures, into each folder."""
+    """Write the results and the figures to each folder."""
     for folder in folders:
         path = folder / experiment.file
         write_results(path, content, experiment.block)
         print(f"wrote {path}")
-        for drawn in experiment.draw(preset, content, runs, folder):
-            print(f"wrote {drawn}")
+        for figure in experiment.draw(preset, content, runs, folder):
+            print(f"wrote {figure}")
 
 
 def _preset(experiment: Experiment[P], name: str) -> P:
     if name not in experiment.presets:
-        raise InputError(f"preset: this experiment has {', '.join(experiment.presets)}; got {name}")
+        raise InputError(f"preset: expected one of {', '.join(experiment.presets)}; got {name}")
     return experiment.presets[name]
 
 
-def _seeds(of_preset: tuple[int, ...], chosen: int | None) -> list[int]:
-    if chosen is not None and chosen < 0:
-        raise InputError(f"seed: expected at least 0, got {chosen}")
-    return list(of_preset) if chosen is None else [chosen]
+def _seeds(preset_seeds: tuple[int, ...], seed: int | None) -> list[int]:
+    if seed is not None and seed < 0:
+        raise InputError(f"seed: expected at least 0, got {seed}")
+    return list(preset_seeds) if seed is None else [seed]

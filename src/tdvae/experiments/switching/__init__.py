@@ -1,10 +1,11 @@
-"""The switching oscillator (paper, section "Noisy harmonic oscillator", last paragraph): does the belief remember?
+"""The switching oscillator (paper, section "Noisy harmonic oscillator", last paragraph): memory of the belief.
 
-Two belief networks with the same LSTM, one trained by the TD-VAE loss and one to predict the next step, are asked just
-before the last interval which of the first two frequencies was the larger one.
+Two belief networks with the same LSTM are compared: one trained with the TD-VAE loss, one to predict the next step. A
+probe of the belief just before the last interval classifies which of the first two frequencies was larger.
 
-Both train on separating intervals of many lengths. What a belief has seen just before the last interval does not depend
-on what comes after, so one training serves all intervals of the grid: the probe asks after 20 + interval observations.
+Both are trained on separating intervals of many lengths. The observations before the last interval do not depend on
+the length of the separating interval. One training therefore serves all intervals of the grid: the belief is probed
+after 20 + interval observations.
 """
 
 from tdvae.experiments.switching.experiment import Switching

@@ -1,4 +1,4 @@
-"""The switching oscillator as an experiment: a stack of runs for each size of the LSTM and each method."""
+"""The switching experiment: one stack of runs for each LSTM size and each method."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ LABELS = {
 
 
 class Switching(Experiment[Preset]):
-    """How often a probe of the belief tells which frequency was larger. A replicate is one run of every stack."""
+    """Accuracy of probes that classify which frequency was larger. A replicate is one run of every stack."""
 
     name = "switching"
     title = "switching"
     presets = PRESETS
 
     def tasks(self, preset: Preset, seeds: list[int]) -> list[Task]:
-        """Large LSTMs first: they take longest."""
+        """Return one task per size and method, large LSTMs first because they take longest."""
         return [
             Task(seed, f"lstm={size},{method}", f"{size},{method}")
             for seed in seeds
@@ -54,9 +54,9 @@ class Switching(Experiment[Preset]):
         ]
 
     def training(self, preset: Preset, task: Task) -> Training:
-        """All runs of one size and method, as a stack; the probe's accuracies are followed in metrics.jsonl."""
+        """Train all runs of one size and method as a stack. The probe accuracies are logged in metrics.jsonl."""
         size, method = _size_and_method(task)
-        stack = stack_of(preset, size, method, task.seed)
+        stack = build_stack(preset, size, method, task.seed)
         data = curriculum(preset, task.seed)
         watched = ProbeData.draw(longest(preset), preset.watched_sequences, derive_seed(task.seed, WATCH))
 
@@ -75,35 +75,35 @@ class Switching(Experiment[Preset]):
         return measure(preset, models, task.seed)
 
     def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
-        """The accuracies of each run, by measure and cell."""
-        return [_of_run(preset, measures, run) for run in range(preset.runs)]
+        """Return the accuracies of each run, by measure and cell."""
+        return [_run_measures(preset, measures, run) for run in range(preset.runs)]
 
     def constants(self, preset: Preset, seeds: list[int]) -> Measures:
-        """The exact limit of every cell; its spread is the standard error, over the sequences it was measured on."""
+        """Return the exact limit of every cell. Its spread is the standard error over the simulated sequences."""
         accuracy, error = bayes_accuracy(preset, seeds[0])
         entry = {"mean": accuracy, "spread": error, "n": preset.bayes_sequences}
         cells = [cell_name(size, interval) for size in preset.sizes for interval in preset.intervals]
         return {"accuracy_bayes": dict.fromkeys(cells, entry)}
 
     def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
-        """A row for each cell of the grid; measures that a preset's probes do not give have no column."""
+        """Return a table with one row per cell of the grid and one column per measure of the preset."""
         measures = content["measures"]
         labels = {name: label for name, label in LABELS.items() if name in measures}
         rows = [
-            [*map(str, _numbers(name)), *(cell(measures[measure][name]) for measure in labels)]
-            for name in sorted(measures["accuracy_tdvae"], key=_numbers)
+            [*map(str, _parse_cell_name(name)), *(cell(measures[measure][name]) for measure in labels)]
+            for name in sorted(measures["accuracy_tdvae"], key=_parse_cell_name)
         ]
         return {self.name: [Table(["LSTM", "interval", *labels.values()], rows)]}
 
     def made(self, content: dict[str, Any]) -> str:
         return (
-            f"`{content['command']}`: mean ± standard deviation over {_runs(content)} runs, whose weights, data and "
-            f"noise differ; {time_of(content)}. The limit's ± is its standard error. The paper shows "
+            f"`{content['command']}`: mean ± standard deviation over {_number_of_runs(content)} runs, whose weights, "
+            f"data and noise differ; {time_of(content)}. The limit's ± is its standard error. The paper shows "
             "this experiment in a figure and gives no number."
         )
 
     def heading(self, content: dict[str, Any]) -> str:
-        return f"switching, preset {content['preset']}, {_runs(content)} runs a cell"
+        return f"switching, preset {content['preset']}, {_number_of_runs(content)} runs a cell"
 
     def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
         from tdvae.experiments.switching import figure
@@ -119,8 +119,8 @@ class Switching(Experiment[Preset]):
         return [path]
 
 
-def stack_of(preset: Preset, size: int, method: str, seed: int) -> Stack:
-    """Untrained runs of one size and method."""
+def build_stack(preset: Preset, size: int, method: str, seed: int) -> Stack:
+    """Return a stack of untrained runs of one size and method."""
     learners = []
     for run in range(preset.runs):
         torch.manual_seed(derive_seed(seed, WEIGHTS, run))
@@ -129,22 +129,23 @@ def stack_of(preset: Preset, size: int, method: str, seed: int) -> Stack:
 
 
 def cell_name(size: int, interval: int) -> str:
-    """The name of a cell of the grid."""
+    """Return the name of a cell of the grid."""
     return f"lstm={size},interval={interval}"
 
 
 def learning_curve(metrics: list[dict[str, Any]], interval: int) -> tuple[list[int], list[list[float]]]:
-    """Training steps, and at each the probe's accuracy of every run."""
+    """Return the logged training steps and, for each, the probe accuracy of every run."""
     steps, accuracies = [], []
     for entry in metrics:
-        of_runs = [value for name, value in entry.items() if name.startswith(f"accuracy/{interval}/")]
-        if of_runs:
+        by_run = [value for name, value in entry.items() if name.startswith(f"accuracy/{interval}/")]
+        if by_run:
             steps.append(entry["step"])
-            accuracies.append(of_runs)
+            accuracies.append(by_run)
     return steps, accuracies
 
 
-def _of_run(preset: Preset, finished: dict[Task, Measures], run: int) -> Measures:
+def _run_measures(preset: Preset, finished: dict[Task, Measures], run: int) -> Measures:
+    """Return the measures of one run of every stack."""
     measures: Measures = {}
     for task, measured in finished.items():
         size, method = _size_and_method(task)
@@ -162,11 +163,11 @@ def _size_and_method(task: Task) -> tuple[int, str]:
     return int(size), method
 
 
-def _numbers(name: str) -> tuple[int, int]:
-    """Size and interval of a cell, from its name."""
+def _parse_cell_name(name: str) -> tuple[int, int]:
+    """Return the size and the interval in a cell's name."""
     size, interval = (int(part.split("=")[1]) for part in name.split(","))
     return size, interval
 
 
-def _runs(content: dict[str, Any]) -> int:
+def _number_of_runs(content: dict[str, Any]) -> int:
     return int(next(iter(content["measures"]["accuracy_tdvae"].values()))["n"])

@@ -1,4 +1,4 @@
-"""The paper's figure of the switching oscillator, and the grid around it: what does the belief still know?"""
+"""The paper's figure of the switching oscillator, for every cell of the grid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from tdvae.data.switching import OPENING
 from tdvae.experiments.switching.experiment import LABELS as TABLE_LABELS
-from tdvae.experiments.switching.measures import MOMENTS_PROBE, moments
+from tdvae.experiments.switching.measures import FORGETTING_PROBE, forgetting_times
 from tdvae.experiments.switching.presets import METHODS, Preset
 from tdvae.reporting.results import Measures
 
@@ -20,7 +20,7 @@ Curves = dict[tuple[int, int, str], tuple[list[int], list[list[float]]]]  # (siz
 
 
 def draw(preset: Preset, measures: Measures, curves: Curves, path: Path) -> None:
-    """A row for each size of the LSTM: accuracy against training steps by interval; last, where it is forgotten."""
+    """Draw one row per LSTM size: accuracy against training steps by interval, and accuracy within the interval."""
     sizes, intervals = sorted(preset.sizes), sorted(preset.intervals)
     shape = (len(sizes), len(intervals) + 1)
     figure, axes = plt.subplots(
@@ -30,10 +30,10 @@ def draw(preset: Preset, measures: Measures, curves: Curves, path: Path) -> None
     for row, size in enumerate(sizes):
         for column, interval in enumerate(intervals):
             panel = axes[row, column]
-            _learning(panel, {method: curves[size, interval, method] for method in LABELS})
+            _draw_learning_curves(panel, {method: curves[size, interval, method] for method in LABELS})
             panel.set_title(f"LSTM {size}, interval {interval}", fontsize=10)
-        _forgetting(axes[row, -1], preset, size, measures)
-        axes[row, -1].set_title(f"LSTM {size}: on the way ({MOMENTS_PROBE} probe)", fontsize=10)
+        _draw_forgetting(axes[row, -1], preset, size, measures)
+        axes[row, -1].set_title(f"LSTM {size}: within the interval ({FORGETTING_PROBE} probe)", fontsize=10)
         axes[row, 0].set_ylabel(f"accuracy ({preset.probe} probe)")
     for panel in axes.flat:
         best = panel.axhline(limit, color="#333333", linestyle="--", lw=1)
@@ -47,8 +47,8 @@ def draw(preset: Preset, measures: Measures, curves: Curves, path: Path) -> None
     plt.close(figure)
 
 
-def _learning(axes: Axes, curves: dict[str, tuple[list[int], list[list[float]]]]) -> None:
-    """Mean over runs, and the middle half of them."""
+def _draw_learning_curves(axes: Axes, curves: dict[str, tuple[list[int], list[list[float]]]]) -> None:
+    """Draw the mean and the interquartile range over runs."""
     for method, (steps, accuracies) in curves.items():
         values = np.array(accuracies)
         low, high = np.quantile(values, (0.25, 0.75), axis=1)
@@ -57,8 +57,9 @@ def _learning(axes: Axes, curves: dict[str, tuple[list[int], list[list[float]]]]
     axes.set_xlabel("training step")
 
 
-def _forgetting(axes: Axes, preset: Preset, size: int, measures: Measures) -> None:
-    times = moments(preset)
+def _draw_forgetting(axes: Axes, preset: Preset, size: int, measures: Measures) -> None:
+    """Draw the probe accuracy against the number of steps into the separating interval."""
+    times = forgetting_times(preset)
     for method, colour in COLOURS.items():
         entries = [measures[f"accuracy_{method}_at"][f"lstm={size},t={t}"] for t in times]
         means = [entry["mean"] for entry in entries]

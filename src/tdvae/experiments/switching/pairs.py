@@ -1,4 +1,4 @@
-"""Laws of pairs around the last switch and across the separating interval."""
+"""Distributions of pairs (t1, t2) around the last switch and across the separating interval."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from tdvae.types import Pairs
 
 @dataclass(frozen=True)
 class Around(Jumps):
-    """A ``share`` of the jumps begins within ``reach`` steps of the time ``ending`` steps before the last: around an
-    event that is there in every sequence. Others begin anywhere; all have the law ``steps``."""
+    """Pairs around an event that every sequence has at a fixed distance from its end.
+
+    A ``share`` of the pairs has t1 within ``reach`` steps of length - ``ending``. The other t1, and all δt, follow
+    ``steps``.
+    """
 
     outermost = True
     share: float
@@ -45,18 +48,18 @@ class Around(Jumps):
     def sample(self, lengths: Tensor, k: int, generator: Generator, progress: float = 1.0) -> Pairs:
         self.check_room(lengths)
         pairs = self.steps.sample(lengths, k, generator, progress)
-        off = torch.randint(-self.reach, self.reach + 1, pairs.t1.shape, generator=generator)
-        t1 = lengths.cpu()[:, None] - self.ending + off
+        offset = torch.randint(-self.reach, self.reach + 1, pairs.t1.shape, generator=generator)
+        t1 = lengths.cpu()[:, None] - self.ending + offset
         t1 = torch.where(torch.rand(t1.shape, generator=generator) < self.share, t1, pairs.t1)
         return Pairs(t1, t1 + pairs.dt)
 
 
 @dataclass(frozen=True)
 class Bridging(Jumps):
-    """A ``share`` of the pairs leads from anywhere in the middle of a sequence into its end; others follow ``steps``.
+    """Pairs with t1 in the middle of a sequence and t2 in its end, a ``share`` of all; the others follow ``steps``.
 
-    The middle begins after ``opening`` steps and ends ``ending`` steps before the last. What the opening says about the
-    ending is then asked of every belief between them, however far apart they are.
+    The middle begins after ``opening`` steps; the end is the last ``ending`` steps. Such pairs train the belief at
+    every time between them to predict the end from the opening, at any distance.
     """
 
     outermost = True
@@ -64,7 +67,7 @@ class Bridging(Jumps):
     opening: int
     ending: int
     steps: Jumps
-    since: float = 0.0  # share of the training before the first bridges: a state has to be there before it is asked for
+    since: float = 0.0  # share of the training without bridges: the state must be learned first
 
     def __post_init__(self) -> None:
         refuse_outermost(self.steps.steps if isinstance(self.steps, Around) else self.steps)
@@ -73,7 +76,7 @@ class Bridging(Jumps):
                 raise InputError(f"{name}: expected between 0 and 1, got {getattr(self, name)}")
         if self.opening < 0 or self.ending < 1:
             raise InputError(
-                f"bridges: expected opening >= 0 and ending >= 1, got opening={self.opening}, ending={self.ending}"
+                f"opening and ending: expected opening >= 0 and ending >= 1, got {self.opening} and {self.ending}"
             )
 
     @property
@@ -89,8 +92,8 @@ class Bridging(Jumps):
     def sample(self, lengths: Tensor, k: int, generator: Generator, progress: float = 1.0) -> Pairs:
         self.check_room(lengths)
         pairs = self.steps.sample(lengths, k, generator, progress)
-        before = lengths.cpu()[:, None].expand(-1, k) - self.ending  # the middle's last time
-        t1 = self.opening + uniform_integers(before - self.opening, generator)
-        t2 = before + 1 + uniform_integers(torch.full_like(before, self.ending - 1), generator)
+        last_middle = lengths.cpu()[:, None].expand(-1, k) - self.ending  # last time step of the middle
+        t1 = self.opening + uniform_integers(last_middle - self.opening, generator)
+        t2 = last_middle + 1 + uniform_integers(torch.full_like(last_middle, self.ending - 1), generator)
         bridge = torch.rand(t1.shape, generator=generator) < (self.share if progress >= self.since else 0.0)
         return Pairs(torch.where(bridge, t1, pairs.t1), torch.where(bridge, t2, pairs.t2))

@@ -1,4 +1,4 @@
-"""The switching oscillator's presets: the grid of cells, the models of both methods, the curriculum."""
+"""Presets of the switching experiment: the grid of cells, the models of both methods, the curriculum."""
 
 from __future__ import annotations
 
@@ -20,41 +20,43 @@ from tdvae.training.config import derive_seed
 
 METHODS: dict[str, Objective] = {"tdvae": tdvae_loss, "next_step": next_step_loss}
 WEIGHTS, TRAIN, STAGES, PROBE, WATCH, BAYES = 401, 402, 403, 404, 405, 406  # purposes of derived seeds
-UNINFORMATIVE = 3  # first steps of the last interval, which say little about its frequency: no bridge ends there
+UNINFORMATIVE_STEPS = (
+    3  # first steps of the last interval; they depend little on its frequency, so no bridge ends there
+)
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A grid of cells and how each is trained, the same for both methods."""
+    """A grid of cells and its training settings, the same for both methods."""
 
-    train: TrainConfig  # its batch is for each run
-    stages: tuple[tuple[int, int], ...]  # (interval, steps): the curriculum
-    mixed: float = 0.5  # share of the steps with an interval drawn from all up to the stage's
+    train: TrainConfig  # batch_size is per run
+    stages: tuple[tuple[int, int], ...]  # the curriculum: (interval, training steps)
+    mixed: float = 0.5  # share of the steps whose interval is uniform on 1 … the stage's interval
     sizes: tuple[int, ...] = (10, 40, 128)
     intervals: tuple[int, ...] = (20, 50, 100)
     runs: int = 20
-    probe: str = "mlp"  # the headline; the others are reported beside it
-    probe_sequences: int = 2_000  # to fit a probe; as many others to test it
+    probe: str = "mlp"  # kind of the main probe; the others are also reported
+    probe_sequences: int = 2_000  # number of sequences to fit a probe to; as many others test it
     watched_sequences: int = 500  # the same, during training
     bayes_sequences: int = 4_000
     bayes_grid: int = 48
-    seeds: tuple[int, ...] = (0,)  # of a whole grid; its runs differ anyway
+    seeds: tuple[int, ...] = (0,)  # of a whole grid; each of its runs has its own derived seed
 
     def __post_init__(self) -> None:
         for name in ("sizes", "intervals", "stages"):
             if not getattr(self, name):
-                raise InputError(f"{name}: expected at least one, got none: the grid would be empty")
+                raise InputError(f"{name}: expected at least one entry, got none")
         if min(self.sizes) < 1 or min(self.intervals) < 1:
             raise InputError(f"sizes and intervals: expected at least 1, got {self.sizes} and {self.intervals}")
         if max(self.intervals) > max(interval for interval, _ in self.stages):
-            raise InputError(f"intervals: got {self.intervals}, but no stage of the curriculum is as long")
+            raise InputError(f"intervals: expected at most the longest interval of the stages, got {self.intervals}")
         if self.runs < 1:
             raise InputError(f"runs: expected at least 1, got {self.runs}")
         if self.probe not in PROBES:
             raise InputError(f"probe: expected one of {sorted(PROBES)}, got {self.probe!r}")
 
 
-# What we found to learn, and why, is in docs/switching.md.
+# docs/switching.md explains these choices.
 _TRAIN = TrainConfig(
     batch_size=32,
     pairs=32,
@@ -85,17 +87,18 @@ PRESETS = {
         _TRAIN,
         stages=((5, 1200), (8, 400), (12, 500), (18, 500), (27, 500), (40, 600), (60, 600), (80, 500), (100, 700)),
     ),
-    # As far as the paper tells: no curriculum, long training.
+    # As far as the paper states: no curriculum, long training.
     "paper": Preset(replace(_TRAIN, learning_rate=5e-4, schedule="constant"), stages=((100, 100_000),)),
 }
 
 
 def longest(preset: Preset) -> SwitchingSettings:
+    """Return the settings with the longest interval of the grid."""
     return SwitchingSettings(interval=max(preset.intervals))
 
 
 def config(method: str, size: int) -> RecurrentConfig:
-    """Both methods' models, around one and the same LSTM."""
+    """Return the model config of a method. Both methods have the same LSTM."""
     lstm: dict[str, Any] = {"lstm_init": "chrono", "belief": size, "timescales": (1.0, 200.0)}
     if method == "tdvae":
         return TDVAEConfig(
@@ -116,15 +119,15 @@ def config(method: str, size: int) -> RecurrentConfig:
 
 
 def jumps() -> Jumps:
-    """TD-VAE's pairs: short ones, many of them around the last switch, and a few bridges into the last interval."""
+    """Return TD-VAE's jumps: short ones, many around the last switch, and a few bridges into the last interval."""
     short = Mixture((Consecutive(), Widening(Uniform(1, 6), start=1, until=0.25)), (0.8, 0.2))
-    return Bridging(0.06, OPENING, LAST - UNINFORMATIVE, Around(0.4, LAST, 5, short), since=0.05)
+    return Bridging(0.06, OPENING, LAST - UNINFORMATIVE_STEPS, Around(0.4, LAST, 5, short), since=0.05)
 
 
 def curriculum(preset: Preset, seed: int) -> SwitchingCurriculum:
-    """The training sequences, a block for each step: the separating interval is lengthened stage by stage.
+    """Return the training sequences, one block per training step. The separating interval grows stage by stage.
 
-    A share of the steps draws a shorter one, so that what was learned is not lost.
+    A share of the steps has a shorter interval, so that earlier stages are not forgotten.
     """
     generator = torch.Generator().manual_seed(derive_seed(seed, STAGES))
     intervals: list[int] = []
