@@ -135,11 +135,11 @@ def test_bridges_lead_from_the_middle_into_the_end() -> None:
     late = replace(law, since=0.5)
     assert bool((late.sample(lengths, 2_000, torch.Generator().manual_seed(0), progress=0.4).dt <= 3).all())
     assert bool((late.sample(lengths, 2_000, torch.Generator().manual_seed(0), progress=0.5).dt > 3).any())
-    with pytest.raises(InputError, match="put Bridging outside"):
+    with pytest.raises(InputError, match="expected Bridging outside"):
         Widening(law)
     with pytest.raises(InputError, match="share: expected"):
         Bridging(1.5, 0, 1, Uniform(1, 2))
-    with pytest.raises(InputError, match="the shortest has 30 steps"):
+    with pytest.raises(InputError, match="got 30 in the shortest"):
         law.sample(torch.tensor([30]), 1, torch.Generator())
 
 
@@ -154,7 +154,7 @@ def test_jumps_around_the_last_switch() -> None:
         near = (pairs.t1[1] - 980).abs() <= 5
         assert abs(near.float().mean() - 0.5) < 0.03
         assert set((pairs.t1[1][near] - 980).tolist()) == set(range(-5, 6))
-    with pytest.raises(InputError, match="put Around outside"):
+    with pytest.raises(InputError, match="expected Around outside"):
         Widening(law)
     with pytest.raises(InputError, match="share: expected"):
         Around(1.5, 20, 5, Uniform(1, 3))

@@ -22,7 +22,6 @@ ROOT = Path(__file__).resolve().parents[1]
 OFFERED = {name: getattr(tdvae, name) for name in tdvae.__all__}
 DOCUMENTED = [name for name, value in OFFERED.items() if not inspect.ismodule(value)]
 SHELLS = ("bash", "zsh")
-LATER = ("tdvae.models.tdvae", "tdvae.models.config")
 HEAVY = ("torch", "matplotlib", "gymnasium", "h5py")
 
 
@@ -49,13 +48,7 @@ def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
         tdvae.nonsense  # type: ignore[attr-defined]  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.xfail(reason="has no example yet")] * (OFFERED[name].__module__ in LATER))
-        for name in DOCUMENTED
-    ],
-)
+@pytest.mark.parametrize("name", DOCUMENTED)
 def test_the_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (found,) = doctest.DocTestFinder(recurse=False).find(OFFERED[name], name, module=False, globs={})
