@@ -143,11 +143,11 @@ def test_bridging_pairs_start_in_the_middle_and_end_in_the_last_interval() -> No
     late = replace(jumps, since=0.5)
     assert bool((late.sample(lengths, 2_000, torch.Generator().manual_seed(0), progress=0.4).dt <= 3).all())
     assert bool((late.sample(lengths, 2_000, torch.Generator().manual_seed(0), progress=0.5).dt > 3).any())
-    with pytest.raises(InputError, match="put Bridging outside"):
+    with pytest.raises(InputError, match="expected Bridging outside"):
         Widening(jumps)
     with pytest.raises(InputError, match="share: expected"):
         Bridging(1.5, 0, 1, Uniform(1, 2))
-    with pytest.raises(InputError, match="the shortest has 30 steps"):
+    with pytest.raises(InputError, match="got 30 in the shortest"):
         jumps.sample(torch.tensor([30]), 1, torch.Generator())
 
 
@@ -163,7 +163,7 @@ def test_around_pairs_start_near_the_last_switch() -> None:
         by_chance = 11 / 998  # of the other half, uniform on 0 … 997 or a little further
         assert abs(near.float().mean() - (0.5 + 0.5 * by_chance)) < 0.0105  # three standard errors
         assert set((pairs.t1[1][near] - 980).tolist()) == set(range(-5, 6))
-    with pytest.raises(InputError, match="put Around outside"):
+    with pytest.raises(InputError, match="expected Around outside"):
         Widening(jumps)
     with pytest.raises(InputError, match="share: expected"):
         Around(1.5, 20, 5, Uniform(1, 3))

@@ -1,4 +1,4 @@
-"""Stacked runs are the same runs: scan, losses, gradients, training, checkpoints."""
+"""Stacks of runs against separate runs: scan, losses, gradients, training and checkpoints."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ def batch(n: int = R * B) -> tuple[Sequences, Pairs]:
 
 
 def torch_lstm(inputs: int, size: int) -> tuple[nn.LSTM, torch.Tensor]:
-    """torch's LSTM (gates i, f, g, o) and its parameters in the scan's layout."""
+    """An LSTM of torch (gates i, f, g, o) and its parameters in the layout of the scan."""
     lstm = nn.LSTM(inputs, size, batch_first=True).double()
     names = ("weight_hh_l0", "weight_ih_l0", "bias_ih_l0", "bias_hh_l0")
-    w_h, w_x, bias, other = (lstm.get_parameter(name).detach() for name in names)
-    i, f, g, o = torch.cat([w_h, w_x, (bias + other)[:, None]], dim=1).chunk(4)
+    w_h, w_x, bias_ih, bias_hh = (lstm.get_parameter(name).detach() for name in names)
+    i, f, g, o = torch.cat([w_h, w_x, (bias_ih + bias_hh)[:, None]], dim=1).chunk(4)
     return lstm, torch.cat([i, f, o, g]).mT.contiguous()
 
 
-def test_a_stack_takes_no_optimiser_that_reads_matrices() -> None:
+def test_stack_rejects_muon() -> None:
     stack, _ = stack_of(TD)
-    with pytest.raises(InputError, match="expected adam, got muon"):
+    with pytest.raises(InputError, match="expected adam for a stack of runs, got muon"):
         make_optimizers(TrainConfig(optimizer="muon"), stack)
 
 
-def test_the_scan_is_an_lstm() -> None:
+def test_scan_equals_torch_lstm() -> None:
     torch.manual_seed(0)
     lstm, weight = torch_lstm(3, 4)
     x, h, c = (torch.randn(*shape, dtype=torch.float64) for shape in ((2, 7, 3), (2, 4), (2, 4)))
@@ -72,32 +72,32 @@ def test_the_scan_is_an_lstm() -> None:
     torch.testing.assert_close(last, cell[0])
 
 
-def test_the_scan_has_the_right_gradient() -> None:
+def test_scan_gradient() -> None:
     torch.manual_seed(0)
-    given = [
+    inputs = [
         torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 4, 2), (6, 12), (2, 3), (2, 3))
     ]
-    assert torch.autograd.gradcheck(lstm_scan, given)
+    assert torch.autograd.gradcheck(lstm_scan, inputs)
 
 
-def test_a_mapped_scan_is_each_scan() -> None:
+def test_mapped_scan_equals_separate_scans() -> None:
     torch.manual_seed(0)
     x, weight, h, c = (torch.randn(*shape, dtype=torch.float64) for shape in ((R, 2, 5, 2), (R, 6, 12), (2, 3), (2, 3)))
     weight.requires_grad_()
     codes, last = torch.func.vmap(lstm_scan, in_dims=(0, 0, None, None))(x, weight, h, c)
     (mapped,) = torch.autograd.grad(codes.square().sum() + last.sum(), weight)
-    alone = [lstm_scan(x[r], weight[r], h, c) for r in range(R)]
-    torch.testing.assert_close(codes, torch.stack([one for one, _ in alone]))
-    torch.testing.assert_close(last, torch.stack([one for _, one in alone]))
-    total = torch.stack([codes.square().sum() + last.sum() for codes, last in alone]).sum()
+    separate = [lstm_scan(x[r], weight[r], h, c) for r in range(R)]
+    torch.testing.assert_close(codes, torch.stack([run_codes for run_codes, _ in separate]))
+    torch.testing.assert_close(last, torch.stack([run_last for _, run_last in separate]))
+    total = torch.stack([codes.square().sum() + last.sum() for codes, last in separate]).sum()
     torch.testing.assert_close(mapped, torch.autograd.grad(total, weight)[0])
 
 
 # The stack
 
 
-def test_a_stacked_loss_is_each_runs_loss_and_gradient() -> None:
-    """For a loss without noise of its own: the next-step predictor's."""
+def test_stacked_next_step_loss_and_gradient_equal_separate_runs() -> None:
+    """The loss of the next-step predictor is deterministic, so it can be compared directly."""
     stack, learners = stack_of(NEXT)
     sequences, pairs = batch()
     terms = stack(sequences, pairs)
@@ -113,28 +113,28 @@ def test_a_stacked_loss_is_each_runs_loss_and_gradient() -> None:
             torch.testing.assert_close(gradient[run], parameter.grad, rtol=1e-4, atol=1e-6)
 
 
-def test_a_stacked_td_vae_has_each_runs_loss_on_average() -> None:
+def test_stacked_tdvae_loss_has_the_mean_of_separate_runs() -> None:
     stack, learners = stack_of(TD)
     sequences, pairs = batch()
     torch.manual_seed(0)
     with torch.no_grad():
-        drawn = torch.stack([stack(sequences, pairs).total for _ in range(150)])
+        stacked = torch.stack([stack(sequences, pairs).total for _ in range(150)])
         for run, learner in enumerate(learners):
             rows = slice(run * B, (run + 1) * B)
-            alone = torch.stack([learner(sequences.select(rows), pairs.select(rows)).total for _ in range(150)])
-            error = (drawn[:, run].var() / 150 + alone.var() / 150).sqrt()
-            assert abs(drawn[:, run].mean() - alone.mean()) < 5 * error
-    assert float(torch.corrcoef(drawn.T)[0, 1].abs()) < 0.25  # each run draws its own noise
+            separate = torch.stack([learner(sequences.select(rows), pairs.select(rows)).total for _ in range(150)])
+            error = (stacked[:, run].var() / 150 + separate.var() / 150).sqrt()
+            assert abs(stacked[:, run].mean() - separate.mean()) < 5 * error
+    assert float(torch.corrcoef(stacked.T)[0, 1].abs()) < 0.25  # the noise of different runs is independent
 
 
-def test_a_large_batch_is_stacked_too() -> None:
+def test_stacked_loss_of_a_large_batch() -> None:
     stack, learners = stack_of(NEXT)
     sequences, pairs = batch(R * 70)
     loss = learners[1](sequences.select(slice(70, 140)), pairs.select(slice(70, 140))).total
     torch.testing.assert_close(stack(sequences, pairs).total[1], loss)
 
 
-def test_clipping_is_each_runs_own() -> None:
+def test_gradients_of_each_run_are_clipped_separately() -> None:
     stack, _ = stack_of(NEXT)
     for weight in stack.weights.values():
         weight.grad = torch.ones_like(weight)
@@ -144,19 +144,19 @@ def test_clipping_is_each_runs_own() -> None:
     norms = torch.stack([w.grad.flatten(1).square().sum(1) for w in stack.weights.values() if w.grad is not None])
     norms = norms.sum(0).sqrt()
     torch.testing.assert_close(norms[[0, 2]], torch.ones(2), rtol=1e-4, atol=0)
-    assert norms[1] < 1e-3  # a small gradient stays as it is
+    assert norms[1] < 1e-3  # small gradients are unchanged
 
 
-def test_the_runs_come_out_as_models() -> None:
+def test_models_of_a_stack() -> None:
     stack, learners = stack_of(TD)
     sequences, pairs = batch()
-    stack(sequences, pairs)  # must leave nothing of the mapped weights behind
+    stack(sequences, pairs)  # must not leave mapped weights in the models
     for model, learner in zip(stack.models(), learners, strict=True):
         torch.testing.assert_close(model.filter(sequences).codes, learner.model.filter(sequences).codes)
 
 
 @pytest.mark.parametrize("config", [TD, NEXT])
-def test_a_stack_trains_as_its_runs_would(config: TDVAEConfig | NextStepConfig, tmp_path: Path) -> None:
+def test_training_updates_all_runs_of_a_stack(config: TDVAEConfig | NextStepConfig, tmp_path: Path) -> None:
     stack, _ = stack_of(config)
     before = {name: weight.detach().clone() for name, weight in stack.weights.items()}
     sequences, _ = batch(24)
@@ -171,31 +171,38 @@ def test_a_stack_trains_as_its_runs_would(config: TDVAEConfig | NextStepConfig, 
     assert description["of"]["kind"] == config.kind
 
 
-def test_a_stack_resumes_bit_by_bit(tmp_path: Path) -> None:
+def test_resumed_stack_is_bit_identical(tmp_path: Path) -> None:
     sequences, _ = batch(24)
     train = TrainConfig(steps=4, batch_size=R * B, pairs=3, learning_rate=0.01, checkpoint_every=2)
     whole, _ = stack_of(TD)
     tdvae.fit(whole, sequences, jumps.Uniform(1, 3), train, tmp_path / "whole", progress="none")
     calls = 0
 
-    def stops() -> dict[str, float]:
+    def interrupt() -> dict[str, float]:
         nonlocal calls
         calls += 1
         if calls == 3:
             raise KeyboardInterrupt
         return {"calls": float(calls)}
 
-    law, eager = jumps.Uniform(1, 3), replace(train, validate_every=1)
+    steps, config = jumps.Uniform(1, 3), replace(train, validate_every=1)
     first, _ = stack_of(TD)
     with pytest.raises(KeyboardInterrupt):
-        tdvae.fit(first, sequences, law, eager, tmp_path / "cut", progress="none", watch=stops)
+        tdvae.fit(first, sequences, steps, config, tmp_path / "resumed", progress="none", watch=interrupt)
     second, _ = stack_of(TD)
     tdvae.fit(
-        second, sequences, law, eager, tmp_path / "cut", resume=True, progress="none", watch=lambda: {"calls": 9.0}
+        second,
+        sequences,
+        steps,
+        config,
+        tmp_path / "resumed",
+        resume=True,
+        progress="none",
+        watch=lambda: {"calls": 9.0},
     )
     for name, weight in whole.weights.items():
         assert torch.equal(weight, second.weights[name]), name
-    lines = [json.loads(line) for line in (tmp_path / "cut" / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "resumed" / "metrics.jsonl").read_text().splitlines()]
     assert [line["calls"] for line in lines if "calls" in line] == [1.0, 2.0, 9.0, 9.0]
 
 
@@ -205,15 +212,18 @@ def test_a_stack_resumes_bit_by_bit(tmp_path: Path) -> None:
         (lambda: Stack([]), "learners: expected at least one"),
         (lambda: Stack([Learner(build(TD)), Learner(build(replace(TD, belief=6)))]), "models of one config"),
         (lambda: stack_of(NEXT)[0](*batch(R * B + 1)), "batch: expected a multiple of the 3"),
-        (lambda: stack_of(NEXT)[0](replace(batch()[0], lengths=torch.arange(6) + 5), batch()[1]), "has one length"),
+        (
+            lambda: stack_of(NEXT)[0](replace(batch()[0], lengths=torch.arange(6) + 5), batch()[1]),
+            "expected the same length",
+        ),
     ],
 )
-def test_bad_input(make: Callable[[], object], message: str) -> None:
+def test_invalid_arguments(make: Callable[[], object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         make()
 
 
-def test_a_chrono_lstm_starts_with_the_memory_it_is_told() -> None:
+def test_initial_time_constants_of_a_chrono_lstm() -> None:
     model: Model = build(replace(NEXT, belief=400, timescales=(20.0, 80.0)))
     bias = model.get_parameter("belief.network.weight")[-1].detach()
     opening, forgetting = bias[:400], bias[400:800]
