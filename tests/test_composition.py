@@ -53,7 +53,7 @@ def test_a_list_of_one_jump_is_that_jump(observed_state: bool) -> None:
     torch.manual_seed(0)
     state = model.transition(model.sample_state(belief, 5), 1, actions[:, 6:7])
     torch.testing.assert_close(two.components.mean, model.predict(state, 2, actions[:, 7:9]).mean)
-    with pytest.raises(InputError, match="dt: expected whole jumps of at least 1"):
+    with pytest.raises(InputError, match="dt: expected integers of at least 1"):
         tdvae.forecast(model, belief, [], 5, actions[:, 6:9])
 
 
