@@ -212,7 +212,10 @@ def test_integers_that_are_hardly_classes_are_refused(refusal: Refusal) -> None:
 
 def test_text_is_no_array_and_no_pickle(refusal: Refusal) -> None:
     Path("mine.csv").write_text("1,2,3")
-    assert refusal("fit", "mine.csv", *SMALL) == "file: mine.csv is not a whole .npz or .npy of plain numbers"
+    assert (
+        refusal("fit", "mine.csv", *SMALL)
+        == "file: expected a complete .npz or .npy file of numeric arrays, got mine.csv"
+    )
 
 
 def test_a_test_sequence_must_have_a_future(refusal: Refusal) -> None:
@@ -314,7 +317,7 @@ def test_a_file_that_is_no_plain_array_is_refused(content: str, refusal: Refusal
 
 def test_too_few_sequences_are_refused(refusal: Refusal, tmp_path: Path) -> None:
     np.savez(tmp_path / "two.npz", x=numbers(2, 12))
-    assert "2 sequences" in refusal("fit", tmp_path / "two.npz", *SMALL)
+    assert "at least 3 sequences" in refusal("fit", tmp_path / "two.npz", *SMALL)
 
 
 @pytest.mark.parametrize("part", [0, 1], ids=["training", "validation"])

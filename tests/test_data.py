@@ -1,4 +1,4 @@
-"""Sequences from arrays and files: what gets in is aligned, typed and finite; what does not says why."""
+"""Tests of tdvae.data.arrays: sequences from arrays and files, their validation, and splits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ragged(*lengths: int, event: tuple[int, ...] = (2,)) -> list[Any]:
 # Shapes and types
 
 
-def test_a_plain_matrix_is_one_number_per_step() -> None:
+def test_matrix_has_one_number_per_step() -> None:
     x = numbers(4, 7)
     data = from_arrays(x)
     assert data.x.shape == (4, 7, 1)
@@ -57,7 +57,7 @@ def test_features_and_images_keep_their_shape(event: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("event", [(), (2,), (3, 4)], ids=str)
 @pytest.mark.parametrize("as_torch", [False, True], ids=["numpy", "torch"])
-def test_a_list_of_ragged_arrays_is_padded_to_the_longest(event: tuple[int, ...], as_torch: bool) -> None:
+def test_ragged_list_is_padded_to_the_longest(event: tuple[int, ...], as_torch: bool) -> None:
     parts = ragged(3, 5, 2, event=event)
     data = from_arrays([torch.from_numpy(part) for part in parts] if as_torch else parts)
     assert data.x.shape == (3, 5, *(event or (1,)))
@@ -84,7 +84,7 @@ def test_a_list_of_ragged_arrays_is_padded_to_the_longest(event: tuple[int, ...]
     ids=str,
 )
 def test_numpy_types(given_as: Any, kept_as: torch.dtype) -> None:
-    """Floating point stays continuous, integer categorical, bool binary; the byte order of a file does not matter."""
+    """Floating-point values stay continuous, integers categorical, bool binary, for any byte order."""
     values = np.array([[0, 1, 1], [1, 0, 1]])
     data = from_arrays(values.astype(given_as))
     assert data.x.dtype == kept_as
@@ -106,14 +106,14 @@ def test_torch_types(given_as: torch.dtype, kept_as: torch.dtype) -> None:
     assert from_arrays(torch.ones(2, 3, 1).to(given_as)).x.dtype == kept_as
 
 
-def test_a_read_only_array_is_taken_without_a_warning() -> None:
-    """Memory maps and many data frames give such arrays; warnings are errors here."""
+def test_read_only_array_gives_no_warning() -> None:
+    """Memory maps and many data frames give read-only arrays. PyTorch would warn, and warnings are errors here."""
     x = numbers(2, 3, 1)
     x.flags.writeable = False
     assert torch.equal(from_arrays(x).x, torch.tensor(x.tolist()))
 
 
-def test_a_reversed_view_is_read_in_its_own_order() -> None:
+def test_reversed_view_keeps_its_order() -> None:
     x = numbers(2, 3, 1)
     assert torch.equal(from_arrays(x[:, ::-1]).x, torch.from_numpy(x).flip(1))
 
@@ -121,7 +121,7 @@ def test_a_reversed_view_is_read_in_its_own_order() -> None:
 # Actions, rewards, lengths
 
 
-def test_actions_and_rewards_stand_beside_their_observation() -> None:
+def test_actions_and_rewards_are_aligned_with_observations() -> None:
     x, actions, rewards = numbers(3, 5, 2), numbers(3, 5, 4, seed=1), numbers(3, 5, seed=2)
     data = from_arrays(x, actions, rewards)
     assert data.actions is not None
@@ -130,7 +130,7 @@ def test_actions_and_rewards_stand_beside_their_observation() -> None:
     assert torch.equal(data.rewards, torch.from_numpy(rewards))
 
 
-def test_one_discrete_action_per_step_becomes_a_vector_of_one() -> None:
+def test_scalar_actions_become_vectors_of_size_one() -> None:
     actions = np.array([[0, 1, 2], [2, 1, 0]])
     data = from_arrays(numbers(2, 3), actions)
     assert data.actions is not None
@@ -138,7 +138,7 @@ def test_one_discrete_action_per_step_becomes_a_vector_of_one() -> None:
     assert data.actions[..., 0].tolist() == actions.tolist()
 
 
-def test_ragged_actions_and_rewards_follow_ragged_observations() -> None:
+def test_ragged_actions_and_rewards() -> None:
     x, actions, rewards = ragged(3, 5), ragged(3, 5, event=(1,)), ragged(3, 5, event=())
     data = from_arrays(x, actions, rewards)
     assert data.actions is not None
@@ -157,7 +157,7 @@ def test_lengths_mark_the_real_steps(kind: str) -> None:
     assert data.mask[0].tolist() == [True, True, False, False]
 
 
-# Sequences themselves
+# Methods of Sequences
 
 
 def full_example() -> Sequences:
@@ -176,10 +176,10 @@ def test_until_keeps_the_first_steps_of_everything(t: int) -> None:
     assert torch.equal(cut.actions, data.actions[:, :t])
     assert torch.equal(cut.rewards, data.rewards[:, :t])
     assert cut.lengths.tolist() == [min(length, t) for length in (6, 3, 5, 1)]
-    assert data.horizon == 6  # the original is left as it was
+    assert data.horizon == 6  # the original is unchanged
 
 
-def test_select_takes_whole_sequences_in_the_asked_order() -> None:
+def test_select_returns_sequences_in_the_order_of_the_index() -> None:
     data = full_example()
     chosen = data.select(torch.tensor([2, 0]))
     assert chosen.actions is not None
@@ -200,19 +200,19 @@ def test_select_without_actions_stays_without() -> None:
     assert chosen.rewards is None
 
 
-# What is refused: values
+# Invalid values
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("argument", ["x", "actions", "rewards"])
-def test_nan_and_infinity_are_refused_with_their_place(argument: str, bad: float) -> None:
+def test_nan_and_infinity_raise_with_their_position(argument: str, bad: float) -> None:
     arrays = {"x": numbers(3, 5, 2), "actions": numbers(3, 5, 1), "rewards": numbers(3, 5)}
     arrays[argument][1, 4] = bad
     with pytest.raises(InputError, match=rf"^{argument}: .*sequence 1 at step 4"):
         from_arrays(**arrays)
 
 
-def test_nan_in_a_ragged_list_is_refused_with_its_place() -> None:
+def test_nan_in_a_ragged_list_raises_with_its_position() -> None:
     parts = ragged(3, 5, 2)
     parts[2][1, 0] = np.nan
     with pytest.raises(InputError, match=r"^x: .*sequence 2 at step 1"):
@@ -220,8 +220,8 @@ def test_nan_in_a_ragged_list_is_refused_with_its_place() -> None:
 
 
 @pytest.mark.parametrize("argument", ["x", "actions", "rewards"])
-def test_nan_in_the_padding_is_fine_and_reaches_no_gradient(argument: str) -> None:
-    """Zero times NaN is NaN: padding must be harmless in the backward pass as well."""
+def test_nan_in_the_padding_is_accepted_and_reaches_no_gradient(argument: str) -> None:
+    """Masking is not enough: zero times NaN is NaN in the backward pass."""
     torch.manual_seed(0)
     arrays = {"x": numbers(3, 8, 2), "actions": numbers(3, 8, 1), "rewards": numbers(3, 8)}
     arrays[argument][1, 4:] = np.nan
@@ -234,15 +234,15 @@ def test_nan_in_the_padding_is_fine_and_reaches_no_gradient(argument: str) -> No
     assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
 
 
-def test_negative_classes_are_refused_with_their_place() -> None:
+def test_negative_classes_raise_with_their_position() -> None:
     x = np.ones((3, 5, 2), dtype=np.int64)
     x[2, 3, 1] = -1
-    with pytest.raises(InputError, match=r"^x: negative class.*sequence 2 at step 3"):
+    with pytest.raises(InputError, match=r"^x: expected .*classes >= 0, got a negative class in sequence 2 at step 3"):
         from_arrays(x)
 
 
 @pytest.mark.parametrize("padding", [-1, 255])
-def test_any_class_in_the_padding_is_fine_and_adds_no_class(padding: int) -> None:
+def test_classes_in_the_padding_are_not_counted(padding: int) -> None:
     torch.manual_seed(0)
     x = np.random.default_rng(0).integers(0, 3, (3, 8))
     x[0, :3] = 0, 1, 2
@@ -255,7 +255,7 @@ def test_any_class_in_the_padding_is_fine_and_adds_no_class(padding: int) -> Non
     assert bool(tdvae_loss(model, data, pairs).total.isfinite())
 
 
-def test_negative_actions_and_rewards_are_numbers_like_others() -> None:
+def test_negative_actions_and_rewards_are_accepted() -> None:
     data = from_arrays(numbers(2, 3), np.full((2, 3), -1), np.full((2, 3), -2))
     assert data.actions is not None
     assert data.rewards is not None
@@ -263,7 +263,7 @@ def test_negative_actions_and_rewards_are_numbers_like_others() -> None:
     assert data.rewards.unique().tolist() == [-2.0]
 
 
-# What is refused: shapes and types
+# Invalid shapes and types
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_negative_actions_and_rewards_are_numbers_like_others() -> None:
         "a string",
     ],
 )
-def test_observations_of_another_form_are_refused_by_name(x: Any) -> None:
+def test_invalid_observations_raise(x: Any) -> None:
     with pytest.raises(InputError, match=r"^x\b"):
         from_arrays(x)
 
@@ -332,14 +332,14 @@ def test_observations_of_another_form_are_refused_by_name(x: Any) -> None:
 @pytest.mark.parametrize(
     "shape", [(2, 5), (4, 5), (3, 4), (3, 6), (3,), (3, 5, 2, 2)], ids=lambda shape: "x".join(map(str, shape))
 )
-def test_actions_and_rewards_of_another_size_are_refused_by_name(argument: str, shape: tuple[int, ...]) -> None:
+def test_actions_and_rewards_of_other_shapes_raise(argument: str, shape: tuple[int, ...]) -> None:
     arrays: dict[str, Any] = {argument: numbers(*shape)}
     with pytest.raises(InputError, match=rf"^{argument}\b"):
         from_arrays(numbers(3, 5, 2), **arrays)
 
 
 @pytest.mark.parametrize("argument", ["actions", "rewards"])
-def test_ragged_actions_and_rewards_of_other_lengths_are_refused_by_name(argument: str) -> None:
+def test_ragged_actions_and_rewards_of_other_lengths_raise(argument: str) -> None:
     arrays: dict[str, Any] = {argument: ragged(3, 4, event=())}
     with pytest.raises(InputError, match=rf"^{argument}\b"):
         from_arrays(ragged(3, 5), **arrays)
@@ -347,22 +347,22 @@ def test_ragged_actions_and_rewards_of_other_lengths_are_refused_by_name(argumen
 
 @pytest.mark.parametrize("argument", ["actions", "rewards"])
 @pytest.mark.parametrize("horizon", [4, 6])
-def test_actions_and_rewards_share_the_horizon_even_where_lengths_leave_room(argument: str, horizon: int) -> None:
-    """All real steps are there, but the padding differs: the arrays could not be put side by side later."""
+def test_actions_and_rewards_must_have_the_same_padding_as_x(argument: str, horizon: int) -> None:
+    """All real steps are present, but the padding differs, so the arrays have different shapes."""
     arrays: dict[str, Any] = {argument: numbers(3, horizon)}
     with pytest.raises(InputError, match=rf"^{argument}\b"):
         from_arrays(numbers(3, 5, 2), lengths=np.array([3, 3, 2]), **arrays)
 
 
 @pytest.mark.parametrize("argument", ["actions", "rewards"])
-def test_strings_are_no_actions_and_no_rewards(argument: str) -> None:
+def test_strings_as_actions_or_rewards_raise(argument: str) -> None:
     arrays: dict[str, Any] = {argument: np.full((3, 5), "up")}
     with pytest.raises(InputError, match=rf"^{argument}\b.*dtype"):
         from_arrays(numbers(3, 5), **arrays)
 
 
 @pytest.mark.parametrize(
-    ("lengths", "came"),
+    ("lengths", "given_lengths"),
     [
         (np.array([0, 5, 5]), r"\b0\b"),
         (np.array([5, -2, 5]), "-2"),
@@ -374,12 +374,12 @@ def test_strings_are_no_actions_and_no_rewards(argument: str) -> None:
     ],
     ids=["zero", "negative", "beyond the horizon", "too few", "rank 2", "fractions", "strings"],
 )
-def test_impossible_lengths_are_refused_with_what_came(lengths: Any, came: str) -> None:
-    with pytest.raises(InputError, match=rf"^lengths: .*got .*({came})"):
+def test_invalid_lengths_raise_with_the_given_value(lengths: Any, given_lengths: str) -> None:
+    with pytest.raises(InputError, match=rf"^lengths: .*got .*({given_lengths})"):
         from_arrays(numbers(3, 5), lengths=lengths)
 
 
-def test_lengths_that_contradict_a_ragged_list_are_refused() -> None:
+def test_lengths_that_contradict_a_ragged_list_raise() -> None:
     with pytest.raises(InputError, match=r"^lengths"):
         from_arrays(ragged(3, 5), lengths=np.array([2, 2]))
 
@@ -387,7 +387,7 @@ def test_lengths_that_contradict_a_ragged_list_are_refused() -> None:
 # Files
 
 
-def test_a_file_gives_back_what_was_saved(tmp_path: Path) -> None:
+def test_npz_round_trip(tmp_path: Path) -> None:
     arrays = {
         "x": numbers(3, 5, 2),
         "actions": numbers(3, 5, 1, seed=1),
@@ -402,28 +402,28 @@ def test_a_file_gives_back_what_was_saved(tmp_path: Path) -> None:
                 assert torch.equal(getattr(data, name), getattr(direct, name))
 
 
-def test_a_plain_npy_file_holds_x(tmp_path: Path) -> None:
+def test_npy_file_contains_x(tmp_path: Path) -> None:
     x = np.random.default_rng(0).random((3, 5, 4, 4)) < 0.5
     np.save(tmp_path / "x.npy", x)
     data = from_npz(tmp_path / "x.npy")
     assert torch.equal(data.x, torch.from_numpy(x))
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"nowhere\.npz does not exist"):
+def test_missing_file_raises(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^file: expected an existing file, got .*nowhere\.npz"):
         from_npz(tmp_path / "nowhere.npz")
 
 
-@pytest.mark.parametrize("kind", ["text", "empty", "torn", "damaged at 60", "damaged at 300"])
-def test_what_is_no_array_file_is_refused_in_one_line_and_closed(tmp_path: Path, kind: str) -> None:
-    """A file left open would warn when it is collected, and warnings are errors here."""
+@pytest.mark.parametrize("kind", ["text", "empty", "truncated", "damaged at 60", "damaged at 300"])
+def test_invalid_file_raises_one_line_and_is_closed(tmp_path: Path, kind: str) -> None:
+    """A file that stays open would warn when it is garbage-collected, and warnings are errors here."""
     np.savez_compressed(tmp_path / "whole.npz", x=numbers(20, 10))
     whole = (tmp_path / "whole.npz").read_bytes()
     damaged = {place: whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :] for place in (60, 300)}
     contents = {
         "text": b"x,y\n1,2\n",
         "empty": b"",
-        "torn": whole[: len(whole) // 2],
+        "truncated": whole[: len(whole) // 2],
         "damaged at 60": damaged[60],
         "damaged at 300": damaged[300],
     }
@@ -435,17 +435,17 @@ def test_what_is_no_array_file_is_refused_in_one_line_and_closed(tmp_path: Path,
     gc.collect()
 
 
-def test_a_folder_is_no_array_file(tmp_path: Path) -> None:
+def test_folder_instead_of_file_raises(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^file: "):
         from_npz(tmp_path)
 
 
-def test_a_file_without_x_or_with_an_unknown_key_lists_what_it_holds(tmp_path: Path) -> None:
+def test_missing_x_or_unknown_key_lists_the_keys_of_the_file(tmp_path: Path) -> None:
     np.savez(tmp_path / "no-x.npz", y=numbers(3, 5))
-    with pytest.raises(InputError, match=r"no-x\.npz must hold 'x'.*\['y'\]"):
+    with pytest.raises(InputError, match=r"^file: expected arrays 'x' .*no-x\.npz, got \['y'\]"):
         from_npz(tmp_path / "no-x.npz")
     np.savez(tmp_path / "more.npz", x=numbers(3, 5), action=numbers(3, 5))
-    with pytest.raises(InputError, match=r"more\.npz .*'action'"):
+    with pytest.raises(InputError, match=r"more\.npz, got .*'action'"):
         from_npz(tmp_path / "more.npz")
 
 
@@ -455,10 +455,10 @@ def test_pickled_objects_are_never_loaded(tmp_path: Path, name: str) -> None:
     np.savez(tmp_path / "objects.npz", **arrays)
     with pytest.raises(InputError, match=r"^file: .*objects\.npz"):
         from_npz(tmp_path / "objects.npz")
-    gc.collect()  # a file left open would warn here
+    gc.collect()  # a file that stays open would warn here
 
 
-def test_what_is_wrong_with_the_arrays_of_a_file_is_said_too(tmp_path: Path) -> None:
+def test_arrays_of_a_file_are_validated(tmp_path: Path) -> None:
     x = numbers(3, 5)
     x[2, 1] = np.nan
     np.savez(tmp_path / "nan.npz", x=x)
@@ -470,7 +470,7 @@ def test_what_is_wrong_with_the_arrays_of_a_file_is_said_too(tmp_path: Path) -> 
 
 
 def numbered(n: int) -> Sequences:
-    """Sequences whose only value is their own number."""
+    """Sequences whose only value is their index."""
     return from_arrays(np.arange(n, dtype=np.float32)[:, None].repeat(2, 1))
 
 
@@ -480,7 +480,7 @@ def members(part: Sequences) -> list[int]:
 
 @given(n=st.integers(3, 200), seed=st.integers(0, 2**31))
 @hypothesis_settings(deadline=None, derandomize=True, max_examples=40)
-def test_every_sequence_is_in_exactly_one_part(n: int, seed: int) -> None:
+def test_split_puts_every_sequence_in_exactly_one_part(n: int, seed: int) -> None:
     parts = [members(part) for part in split(numbered(n), seed)]
     assert sorted(chain(*parts)) == list(range(n))
     assert min(map(len, parts)) >= 1
@@ -488,11 +488,11 @@ def test_every_sequence_is_in_exactly_one_part(n: int, seed: int) -> None:
     assert len(parts[2]) == max(1, round(0.1 * n))
 
 
-def test_shares_are_followed() -> None:
+def test_split_follows_the_shares() -> None:
     assert [len(part) for part in split(numbered(100), 0, (0.5, 0.3, 0.2))] == [50, 30, 20]
 
 
-def test_a_split_depends_on_its_seed_alone() -> None:
+def test_split_depends_only_on_its_seed() -> None:
     torch.manual_seed(1)
     first = [members(part) for part in split(numbered(50), 3)]
     torch.manual_seed(2)
@@ -504,20 +504,20 @@ def test_a_split_depends_on_its_seed_alone() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_too_few_sequences_cannot_be_split(n: int) -> None:
-    with pytest.raises(InputError, match=rf"^data: {n} sequences .*at least 3"):
+def test_split_of_too_few_sequences_raises(n: int) -> None:
+    with pytest.raises(InputError, match=rf"^data: expected at least 3 sequences .*, got {n}"):
         split(numbered(n), 0)
 
 
 @pytest.mark.parametrize("n", [3, 4, 5])
-def test_three_sequences_are_enough_whatever_the_shares(n: int) -> None:
-    """Rounding the two smaller parts up must leave one for training."""
+def test_split_of_three_sequences_works_for_any_shares(n: int) -> None:
+    """Rounding up the validation and test parts must leave at least one training sequence."""
     parts = split(numbered(n), 0, (0.2, 0.4, 0.4))
     assert sorted(chain(*map(members, parts))) == list(range(n))
     assert min(map(len, parts)) >= 1
 
 
 @pytest.mark.parametrize("shares", [(0.8, 0.2, 0.0), (0.8, 0.3, -0.1), (0.8, 0.1, 0.2), (0.5, 0.5), (1.0,)], ids=str)
-def test_impossible_shares_are_refused(shares: Any) -> None:
+def test_invalid_shares_raise(shares: Any) -> None:
     with pytest.raises(InputError, match=r"^shares"):
         split(numbered(20), 0, shares)

@@ -1,4 +1,4 @@
-"""The judges of decoded frames, on frames whose answer is known."""
+"""Tests of the digit classifier and the registration of frames, on frames with known answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tdvae.experiments.moving_mnist.digits import Classifier, classifier, displa
 SETTINGS = MovingDigits(length=6)
 
 
-def test_registration_finds_every_shift_of_real_frames() -> None:
+def test_registration_is_exact_on_real_frames() -> None:
     moving = draw_sequences(SETTINGS, synthetic_digits(50, 0), 80, 1)
     rows = torch.arange(80)
     frames = moving.select(rows).x.transpose(0, 1)  # (T, N, 28, 28)
@@ -21,7 +21,7 @@ def test_registration_finds_every_shift_of_real_frames() -> None:
     assert torch.equal(displacement(shifts), moving.direction.expand(5, 80))
 
 
-def test_registration_bears_noise_and_blur() -> None:
+def test_registration_with_noise_and_low_contrast() -> None:
     torch.manual_seed(0)
     moving = draw_sequences(SETTINGS, synthetic_digits(50, 0), 80, 1)
     rows = torch.arange(80)
@@ -30,13 +30,13 @@ def test_registration_bears_noise_and_blur() -> None:
     assert (found == moving.shift(rows).T).float().mean() > 0.99
 
 
-def test_displacements_take_the_short_way_round() -> None:
+def test_displacement_is_the_shortest_circular_one() -> None:
     shifts = torch.tensor([[0, 27, 3, 0], [27, 1, 0, 14]])
     assert displacement(shifts).tolist() == [[-1, 2, -3, 14]]
 
 
-def test_the_classifier_wraps_around() -> None:
-    """A shift by a multiple of both strides shifts its features, whatever side the digit comes in on."""
+def test_classifier_features_are_circular() -> None:
+    """A circular shift by the stride shifts the features, also for a digit that wraps around the border."""
     torch.manual_seed(0)
     network, frames = Classifier().eval(), torch.rand(3, 28, 28)
     features = network.first(torch.nn.functional.pad(frames[:, None], (2, 2, 0, 0), mode="circular"))
@@ -44,13 +44,13 @@ def test_the_classifier_wraps_around() -> None:
     torch.testing.assert_close(network.first(moved), features.roll(1, -1))
 
 
-def test_a_classifier_is_trained_once_and_kept(tmp_path: Path) -> None:
+def test_classifier_is_trained_once_and_then_loaded(tmp_path: Path) -> None:
     digits = synthetic_digits(500, 0)
-    network = classifier(tmp_path / "judge", SETTINGS, digits, steps=60, seed=0)
+    network = classifier(tmp_path / "classifier", SETTINGS, digits, steps=60, seed=0)
     fresh = draw_sequences(SETTINGS, synthetic_digits(200, 9), 200, 4)
     rows = torch.arange(200)
-    right = network.predict(fresh.select(rows).x) == fresh.labels[:, None]
-    assert right.float().mean() > 0.9
-    again = classifier(tmp_path / "judge", SETTINGS, digits, steps=60, seed=5)
+    correct = network.predict(fresh.select(rows).x) == fresh.labels[:, None]
+    assert correct.float().mean() > 0.9
+    again = classifier(tmp_path / "classifier", SETTINGS, digits, steps=60, seed=5)
     for name, value in network.state_dict().items():
         assert torch.equal(value, again.state_dict()[name])

@@ -1,4 +1,4 @@
-"""First-person worlds: who walks, what is recorded, and what each adapter makes of its environment."""
+"""Tests of tdvae.envs.first_person: agents, the corridors, the recorder, the adapters and the commands."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def corridors(size: int = 16) -> World:
     return open_world(CORRIDORS, size=size)
 
 
-def everything(path: Path) -> dict[str, Any]:
-    """All that depends on the seed, read at once."""
+def read_all(path: Path) -> dict[str, Any]:
+    """Read all arrays that depend on the seed."""
     with Recording(path) as r:
         end = len(r)
         arrays = {"frames": r.frames(0, end), "actions": r.actions(0, end), "rewards": r.rewards(0, end)}
@@ -57,32 +57,32 @@ def everything(path: Path) -> dict[str, Any]:
         return arrays | {"starts": r.starts, "seeds": r.seeds, "endings": r.endings}
 
 
-def same(a: dict[str, Any], b: dict[str, Any], frames: int) -> bool:
+def are_equal(a: dict[str, Any], b: dict[str, Any], frames: int) -> bool:
     return all(np.array_equal(a[name][:frames], b[name][:frames]) for name in ("frames", "actions", "rewards", "pose"))
 
 
 # The walker
 
 
-def views(*places: tuple[float, float] | None) -> list[View]:
-    """Frames that differ, from places that may be known."""
-    frames = [np.full((4, 4, 3), 9 * number, np.uint8) for number in range(len(places))]
-    return [View(f, None if p is None else (*p, 0.0)) for f, p in zip(frames, places, strict=True)]
+def views(*positions: tuple[float, float] | None) -> list[View]:
+    """Views with different frames and the given positions, which may be None."""
+    frames = [np.full((4, 4, 3), 9 * number, np.uint8) for number in range(len(positions))]
+    return [View(f, None if p is None else (*p, 0.0)) for f, p in zip(frames, positions, strict=True)]
 
 
-def a_walker(seed: int = 0, **settings: Any) -> Walker:
+def make_walker(seed: int = 0, **settings: Any) -> Walker:
     return Walker(Moves(0, 1, 2), WalkerSettings(**settings), np.random.default_rng(seed))
 
 
 def runs(actions: list[int]) -> list[tuple[int, int]]:
-    """(action, how often in a row)."""
+    """Return the runs of equal actions as (action, length)."""
     changes = [0, *[i for i in range(1, len(actions)) if actions[i] != actions[i - 1]], len(actions)]
     return [(actions[a], b - a) for a, b in pairwise(changes)]
 
 
-def test_where_nothing_is_in_its_way_it_walks_and_turns_as_its_settings_say() -> None:
-    walker, frames = a_walker(walk=6, longest_turn=3), views((0.0, 0.0), (1.0, 0.0))
-    # Always a stride of 1, there and back.
+def test_walker_follows_its_settings_without_walls() -> None:
+    walker, frames = make_walker(walk=6, longest_turn=3), views((0.0, 0.0), (1.0, 0.0))
+    # Every step has length 1, back and forth.
     actions = [walker.act(frames[t % 2]) for t in range(20_000)]
     walks = [n for action, n in runs(actions)[:-1] if action == 0]
     turns = [n for action, n in runs(actions)[:-1] if action != 0]
@@ -93,37 +93,37 @@ def test_where_nothing_is_in_its_way_it_walks_and_turns_as_its_settings_say() ->
     assert left == pytest.approx(0.5, abs=0.05)
 
 
-def test_it_feels_a_wall_and_turns_away_to_one_side() -> None:
-    walker = a_walker(walk=1e9, longest_turn=2, away=3)
+def test_walker_turns_to_one_side_at_a_wall() -> None:
+    walker = make_walker(walk=1e9, longest_turn=2, away=3)
     here, there = views((0.0, 0.0), (1.0, 0.0))
     assert [walker.act(here), walker.act(there), walker.act(here)] == [0, 0, 0]
-    actions = [walker.act(here) for _ in range(200)]  # stuck from now on
+    actions = [walker.act(here) for _ in range(200)]  # from now on, no step moves it
     assert {n for action, n in runs(actions)[:-1] if action != 0} == {4, 5}
     assert {n for action, n in runs(actions)[1:-1] if action == 0} == {1}
     assert len({action for action in actions if action != 0}) == 1
 
 
-def test_a_start_from_rest_is_not_a_wall() -> None:
-    walker = a_walker(walk=1e9)
-    strides = [30.0] * 3 + [0.0]  # then it is stopped, turns, and gathers speed again
-    place, actions = 0.0, []
+def test_walker_does_not_mistake_acceleration_for_a_wall() -> None:
+    walker = make_walker(walk=1e9)
+    strides = [30.0] * 3 + [0.0]  # a wall stops it; then it turns and accelerates again
+    position, actions = 0.0, []
     for stride in strides:
-        actions.append(walker.act(views((place, 0.0))[0]))
-        place += stride
-    while (action := walker.act(views((place, 0.0))[0])) != 0:
+        actions.append(walker.act(views((position, 0.0))[0]))
+        position += stride
+    while (action := walker.act(views((position, 0.0))[0])) != 0:
         actions.append(action)
     for stride in (4.0, 12.0, 20.0, 28.0):
-        place += stride
-        assert walker.act(views((place, 0.0))[0]) == 0
+        position += stride
+        assert walker.act(views((position, 0.0))[0]) == 0
 
 
-def test_without_a_place_it_sees_a_wall_by_a_frame_that_stays() -> None:
-    walker, (a, b) = a_walker(walk=1e9), views(None, None)
+def test_walker_without_pose_detects_a_wall_by_an_unchanged_frame() -> None:
+    walker, (a, b) = make_walker(walk=1e9), views(None, None)
     assert [walker.act(a), walker.act(b), walker.act(a)] == [0, 0, 0]
     assert walker.act(a) != 0
 
 
-def test_the_holder_draws_uniformly_and_holds() -> None:
+def test_holder_repeats_uniform_actions() -> None:
     holder = Holder(4, HolderSettings(hold=3), np.random.default_rng(0))
     actions = [holder.act(views(None)[0]) for _ in range(12_000)]
     assert [n / 12_000 for _, n in sorted(Counter(actions).items())] == pytest.approx([0.25] * 4, abs=0.03)
@@ -134,14 +134,14 @@ def test_the_holder_draws_uniformly_and_holds() -> None:
 @pytest.mark.parametrize(
     ("kind", "settings", "message"),
     [
-        (WalkerSettings, {"walk": 0.5}, "walk: got 0.5"),
-        (WalkerSettings, {"walk": math.nan}, "walk: got nan"),
-        (WalkerSettings, {"longest_turn": 0}, "longest_turn: got 0"),
-        (WalkerSettings, {"away": -1}, "away: got -1"),
-        (HolderSettings, {"hold": 0}, "hold: got 0"),
+        (WalkerSettings, {"walk": 0.5}, "walk: .*got 0.5"),
+        (WalkerSettings, {"walk": math.nan}, "walk: .*got nan"),
+        (WalkerSettings, {"longest_turn": 0}, "longest_turn: .*got 0"),
+        (WalkerSettings, {"away": -1}, "away: .*got -1"),
+        (HolderSettings, {"hold": 0}, "hold: .*got 0"),
     ],
 )
-def test_settings_name_what_is_wrong(kind: Any, settings: dict[str, Any], message: str) -> None:
+def test_invalid_agent_settings_raise(kind: Any, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=f"^{message}"):
         kind(**settings)
 
@@ -149,16 +149,16 @@ def test_settings_name_what_is_wrong(kind: Any, settings: dict[str, Any], messag
 # Corridors
 
 
-def test_gymnasiums_checker_has_no_complaint() -> None:
+def test_corridors_pass_the_gymnasium_checker() -> None:
     check_env(CorridorsEnv(size=16), skip_render_check=True)
 
 
-def test_the_corridors_are_what_geometry_says() -> None:
+def test_corridor_moves_follow_the_geometry() -> None:
     env = CorridorsEnv(size=32)
     _, info = env.reset(seed=3)
     for _ in range(24):
         env.step(MOVES.left)
-    assert env._info()["pose"] == pytest.approx(info["pose"], abs=1e-9)  # 24 turns are a whole one
+    assert env._info()["pose"] == pytest.approx(info["pose"], abs=1e-9)  # 24 turns are a full turn
     for action in np.random.default_rng(0).choice(3, 300, p=(0.6, 0.2, 0.2)):
         x, y, heading = env._info()["pose"]
         _, _, _, _, info = env.step(int(action))
@@ -171,7 +171,7 @@ def test_the_corridors_are_what_geometry_says() -> None:
             assert after[1] == pytest.approx(y + STRIDE * math.sin(heading))
 
 
-def test_a_wall_ahead_covers_as_much_of_the_picture_as_its_distance_says() -> None:
+def test_rendered_height_of_a_wall_depends_on_its_distance() -> None:
     env = CorridorsEnv(size=64)
     env.reset(seed=0)
     env._walls = np.ones((9, 9), bool)
@@ -180,16 +180,16 @@ def test_a_wall_ahead_covers_as_much_of_the_picture_as_its_distance_says() -> No
     env._x, env._y, env._heading = 1.5, 4.5, 0.0
     distance, cell, side = env._cast(np.array([[1.0], [0.0]]))
     assert (distance[0], cell[:, 0].tolist(), side[0]) == (6.5, [8, 4], 0)
-    middle = env._picture()[:, 32].astype(int)
+    middle = env._render_frame()[:, 32].astype(int)
     red = (middle[:, 0] > middle[:, 2]) & (middle[:, 0] > 90)
     assert red.sum() == pytest.approx(64 / 6.5, abs=2)
 
 
-def test_new_cells_are_rewarded_once() -> None:
+def test_corridors_reward_new_cells_once() -> None:
     env = CorridorsEnv(size=16, max_steps=400)
     env.reset(seed=1)
-    visited, total, over, walker = {env._cell()}, 0.0, False, a_walker()
-    frame, info = env._picture(), env._info()
+    visited, total, over, walker = {env._cell()}, 0.0, False, make_walker()
+    frame, info = env._render_frame(), env._info()
     while not over:
         frame, reward, _, over, info = env.step(walker.act(View(frame, info["pose"])))
         assert reward == (env._cell() not in visited)
@@ -198,19 +198,19 @@ def test_new_cells_are_rewarded_once() -> None:
     assert total == len(visited) - 1 > 5
 
 
-def test_wrong_arguments_are_refused() -> None:
-    with pytest.raises(InputError, match=r"^cells: got 1"):
+def test_invalid_corridor_arguments_raise() -> None:
+    with pytest.raises(InputError, match=r"^cells: expected at least 2, got 1"):
         CorridorsEnv(cells=1)
     env = CorridorsEnv(size=8)
     env.reset(seed=0)
-    with pytest.raises(InputError, match=r"^action: got 3, expected 0 to 2"):
+    with pytest.raises(InputError, match=r"^action: expected 0 to 2 .*, got 3"):
         env.step(3)
 
 
 # The recorder
 
 
-def test_a_recording_can_be_walked_again(tmp_path: Path) -> None:
+def test_recording_can_be_replayed(tmp_path: Path) -> None:
     world = corridors()
     summary = record(world, tmp_path / "a.h5", 250, seed=4, episode=100, size=16)
     assert (summary.frames, summary.episodes, summary.has_pose) == (250, 3, True)
@@ -243,17 +243,17 @@ def test_a_recording_can_be_walked_again(tmp_path: Path) -> None:
     assert about["versions"]["h5py"]
 
 
-def test_equal_seeds_are_equal_and_fewer_frames_are_the_beginning_of_more(tmp_path: Path) -> None:
+def test_recording_depends_on_the_seed_and_shorter_ones_are_prefixes(tmp_path: Path) -> None:
     for name, frames, seed in (("a", 150, 1), ("b", 150, 1), ("few", 80, 1), ("other", 150, 2)):
         record(corridors(), tmp_path / name, frames, seed, episode=60, size=16)
-    a, b, few, other = (everything(tmp_path / name) for name in ("a", "b", "few", "other"))
-    assert same(a, b, 150)
-    assert same(a, few, 80)
-    assert not same(a, other, 150)
+    a, b, few, other = (read_all(tmp_path / name) for name in ("a", "b", "few", "other"))
+    assert are_equal(a, b, 150)
+    assert are_equal(a, few, 80)
+    assert not are_equal(a, other, 150)
     assert len(np.unique(a["seeds"])) == 3
 
 
-def test_an_episode_ends_where_the_world_ends_it(tmp_path: Path) -> None:
+def test_world_can_truncate_an_episode(tmp_path: Path) -> None:
     world = GymnasiumWorld(CorridorsEnv(size=16, max_steps=20), moves=MOVES)
     summary = record(world, tmp_path / "a.h5", 50, size=16)
     assert summary.endings == {"truncated": 2, "cut": 1}
@@ -262,10 +262,10 @@ def test_an_episode_ends_where_the_world_ends_it(tmp_path: Path) -> None:
         assert recording.endings.tolist() == [Ending.TRUNCATED, Ending.TRUNCATED, Ending.CUT]
 
 
-class Blink:
-    """A world of three frames which shows nothing at its end, but rewards it."""
+class ShortWorld:
+    """A world of three frames that shows no frame after the last step but gives a reward for it."""
 
-    name, actions, moves = "blink", ("on",), None
+    name, actions, moves = "short", ("on",), None
 
     def settings(self) -> dict[str, Any]:
         return {}
@@ -283,8 +283,8 @@ class Blink:
         pass
 
 
-def test_a_world_that_shows_no_end_loses_no_reward(tmp_path: Path) -> None:
-    summary = record(Blink(), tmp_path / "a.h5", 7)
+def test_reward_without_a_last_frame_is_recorded(tmp_path: Path) -> None:
+    summary = record(ShortWorld(), tmp_path / "a.h5", 7)
     assert summary.agent == "holder"
     assert summary.reward == 2 * (1 + 1 + 2)
     with Recording(tmp_path / "a.h5") as recording:
@@ -295,18 +295,18 @@ def test_a_world_that_shows_no_end_loses_no_reward(tmp_path: Path) -> None:
         assert not recording.has_pose
 
 
-def test_a_failing_world_leaves_nothing(tmp_path: Path) -> None:
-    class Failing(Blink):
+def test_no_file_is_left_after_an_error(tmp_path: Path) -> None:
+    class Failing(ShortWorld):
         def step(self, action: int) -> Step:
             raise OSError("the game has crashed")
 
-    class Vanishing(Blink):
+    class Vanishing(ShortWorld):
         def step(self, action: int) -> Step:
             return Step(None, 0.0)
 
     with pytest.raises(OSError, match="crashed"):
         record(Failing(), tmp_path / "a.h5", 10)
-    with pytest.raises(InputError, match="showed nothing though it was not over"):
+    with pytest.raises(InputError, match="expected a frame from short until the episode ends, got none"):
         record(Vanishing(), tmp_path / "a.h5", 10)
     calls = 0
 
@@ -317,23 +317,23 @@ def test_a_failing_world_leaves_nothing(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        record(Blink(), tmp_path / "a.h5", 10, progress=interrupt)
+        record(ShortWorld(), tmp_path / "a.h5", 10, progress=interrupt)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"frames": 0}, "frames: got 0, expected a whole number of at least 1"),
-        ({"episode": 1}, "episode: got 1"),
-        ({"seed": -1}, "seed: got -1"),
-        ({"size": 4}, "size: got 4"),
-        ({"agent": WalkerSettings()}, "agent: a walker must know which actions of blink walk and turn"),
-        ({"out": "nowhere/a.h5"}, "out: the folder"),
+        ({"frames": 0}, "frames: expected an integer of at least 1, got 0"),
+        ({"episode": 1}, "episode: .*got 1$"),
+        ({"seed": -1}, "seed: .*got -1$"),
+        ({"size": 4}, "size: .*got 4$"),
+        ({"agent": WalkerSettings()}, "agent: expected HolderSettings, or moves for short, got WalkerSettings"),
+        ({"out": "nowhere/a.h5"}, "out: expected an existing folder"),
     ],
 )
-def test_record_names_what_is_wrong(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
-    arguments: dict[str, Any] = {"world": Blink(), "out": tmp_path / "a.h5", "frames": 5} | changes
+def test_invalid_record_arguments_raise(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"world": ShortWorld(), "out": tmp_path / "a.h5", "frames": 5} | changes
     if "out" in changes:
         arguments["out"] = tmp_path / changes["out"]
     with pytest.raises(InputError, match=f"^{message}"):
@@ -344,8 +344,8 @@ def test_record_names_what_is_wrong(changes: dict[str, Any], message: str, tmp_p
 # Gymnasium environments
 
 
-class Plain(gymnasium.Env[Any, Any]):
-    """Shows what its space says; counts its steps in the pixels."""
+class CountingEnv(gymnasium.Env[Any, Any]):
+    """An environment with the given spaces, whose pixels show the number of steps."""
 
     def __init__(self, observation: Any, action: Any = None) -> None:
         self.observation_space, self.action_space = observation, action or spaces.Discrete(3)
@@ -372,8 +372,8 @@ def box(*shape: int, kind: Any = np.uint8) -> spaces.Box:
     return spaces.Box(0, 255 if kind is np.uint8 else 1, shape, kind)
 
 
-def test_an_action_is_held_and_its_rewards_are_added() -> None:
-    env = Plain(box(12, 16, 3), spaces.Discrete(3, start=5))
+def test_action_is_repeated_and_its_rewards_are_added() -> None:
+    env = CountingEnv(box(12, 16, 3), spaces.Discrete(3, start=5))
     world = GymnasiumWorld(env, repeat=4)
     assert world.reset(0).frame.shape == (12, 16, 3)
     step = world.step(2)
@@ -381,68 +381,68 @@ def test_an_action_is_held_and_its_rewards_are_added() -> None:
     assert step.view is not None
     assert (step.view.frame == 4).all()
     world.step(0)
-    last = world.step(1)  # over after two of its four steps
+    last = world.step(1)  # the episode ends after two of the four steps
     assert (last.reward, last.terminated, len(env.taken)) == (1.0, True, 10)
 
 
-def test_the_picture_is_found_in_a_dictionary() -> None:
+def test_image_is_found_in_a_dictionary_observation() -> None:
     parts = spaces.Dict({"pixels": box(9, 9, 3), "depth": box(9, 9, 1), "speed": box(2, kind=np.float32)})
-    assert GymnasiumWorld(Plain(parts)).reset(0).frame.shape == (9, 9, 3)
+    assert GymnasiumWorld(CountingEnv(parts)).reset(0).frame.shape == (9, 9, 3)
     two = spaces.Dict({"left": box(9, 9, 3), "right": box(8, 8, 3)})
-    assert GymnasiumWorld(Plain(two), image="right").reset(0).frame.shape == (8, 8, 3)
-    with pytest.raises(InputError, match=r"\['left', 'right'\] are RGB pictures; expected exactly one"):
-        GymnasiumWorld(Plain(two))
-    with pytest.raises(InputError, match=r"expected middle"):
-        GymnasiumWorld(Plain(two), image="middle")
-    with pytest.raises(InputError, match=r"none are RGB pictures"):
-        GymnasiumWorld(Plain(spaces.Dict({"depth": box(9, 9, 1)})))
+    assert GymnasiumWorld(CountingEnv(two), image="right").reset(0).frame.shape == (8, 8, 3)
+    with pytest.raises(InputError, match=r"^env: expected exactly one as RGB image .*got \['left', 'right'\]"):
+        GymnasiumWorld(CountingEnv(two))
+    with pytest.raises(InputError, match=r"^env: expected middle as RGB image"):
+        GymnasiumWorld(CountingEnv(two), image="middle")
+    with pytest.raises(InputError, match=r"^env: expected exactly one as RGB image .*got none"):
+        GymnasiumWorld(CountingEnv(spaces.Dict({"depth": box(9, 9, 1)})))
 
 
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        (box(4, kind=np.float32), "shows no pictures: its observations are Box"),
-        (spaces.Discrete(3), "shows no pictures"),
-        (box(3, 64, 64), "channels first"),
+        (box(4, kind=np.float32), "expected images .*, got observations Box"),
+        (spaces.Discrete(3), "expected images .*, got observations Discrete"),
+        (box(3, 64, 64), "channels seem to be first"),
         (box(64, 64), "grey"),
         (box(64, 64, 1), "grey"),
-        (box(64, 64, 3, kind=np.float32), "of float32, expected"),
+        (box(64, 64, 3, kind=np.float32), "got .* of float32"),
     ],
 )
-def test_an_environment_without_rgb_pictures_is_refused(space: Any, message: str) -> None:
+def test_environment_without_rgb_images_raises(space: Any, message: str) -> None:
     with pytest.raises(InputError, match=rf"^env: .*{message}"):
-        GymnasiumWorld(Plain(space))
+        GymnasiumWorld(CountingEnv(space))
 
 
-def test_wrong_actions_moves_and_poses_are_refused() -> None:
-    with pytest.raises(InputError, match=r"^env: the actions of Plain are Box.*expected Discrete"):
-        GymnasiumWorld(Plain(box(8, 8, 3), box(2, kind=np.float32)))
+def test_invalid_actions_moves_and_repeat_raise() -> None:
+    with pytest.raises(InputError, match=r"^env: expected Discrete actions, got Box.* in CountingEnv"):
+        GymnasiumWorld(CountingEnv(box(8, 8, 3), box(2, kind=np.float32)))
     for wrong in ((0, 0, 1), (0, 1, 3), (-1, 0, 1)):
-        with pytest.raises(InputError, match=r"^moves: got .*expected three different actions from 0 to 2"):
-            GymnasiumWorld(Plain(box(8, 8, 3)), moves=Moves(*wrong))
-    with pytest.raises(InputError, match=r"^repeat: got 0"):
-        GymnasiumWorld(Plain(box(8, 8, 3)), repeat=0)
-    world = GymnasiumWorld(Plain(box(8, 8, 3)), pose=lambda info: pytest.fail("not asked"))
+        with pytest.raises(InputError, match=r"^moves: expected three different actions from 0 to 2, got "):
+            GymnasiumWorld(CountingEnv(box(8, 8, 3)), moves=Moves(*wrong))
+    with pytest.raises(InputError, match=r"^repeat: .*got 0"):
+        GymnasiumWorld(CountingEnv(box(8, 8, 3)), repeat=0)
+    world = GymnasiumWorld(CountingEnv(box(8, 8, 3)), pose=lambda info: pytest.fail("called before a reset"))
     assert world.actions == ("action 0", "action 1", "action 2")
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("Nowhere-v0", "'Nowhere-v0' cannot be opened"),
-        ("nowhere:Else-v0", "'nowhere:Else-v0' cannot be opened"),
-        ("CartPole-v1", "CartPole-v1 shows no pictures"),
+        ("Nowhere-v0", "cannot open 'Nowhere-v0'"),
+        ("nowhere:Else-v0", "cannot open 'nowhere:Else-v0'"),
+        ("CartPole-v1", "expected images .* of CartPole-v1"),
         ("deepmind_lab:", "expected a level after the colon"),
     ],
 )
-def test_an_unknown_or_unfit_environment_is_refused(name: str, message: str) -> None:
-    with pytest.raises(InputError, match=rf"^env: .*{message}") as refused:
+def test_unknown_or_unsuitable_environment_raises(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=rf"^env: .*{message}") as caught:
         open_world(name)
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(caught.value)
 
 
-def test_moves_are_only_for_environments_that_need_them() -> None:
-    with pytest.raises(InputError, match=r"^moves: the actions of tdvae/Corridors-v0 are known"):
+def test_moves_of_a_known_environment_raise() -> None:
+    with pytest.raises(InputError, match=r"^moves: expected None, because the moves of tdvae/Corridors-v0 are known"):
         open_world(CORRIDORS, moves=Moves(0, 1, 2))
 
 
@@ -454,29 +454,29 @@ def test_moves_are_only_for_environments_that_need_them() -> None:
         ("deepmind_lab:seekavoid_arena_01", "deepmind_lab", "tdvae convert"),
     ],
 )
-def test_a_missing_package_says_how_to_get_it(
+def test_missing_package_raises_with_install_hint(
     name: str, module: str, hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(InputError, match=rf"^env: {name} needs the package {module}, .*{hint}"):
+    with pytest.raises(InputError, match=rf"^env: {name} requires the package {module}, .*{hint}"):
         open_world(name)
 
 
-# DeepMind Lab, as its documentation describes it
+# DeepMind Lab, with a mock that follows its documentation
 
 
 class FakeLab:
-    """The calls of ``deepmind_lab.Lab`` that the adapter needs; walks along its heading."""
+    """A mock of ``deepmind_lab.Lab`` with the methods that the adapter uses."""
 
-    offered: tuple[str, ...] = ("RGB_INTERLEAVED", "RGB", "DEBUG.POS.TRANS", "DEBUG.POS.ROT")
+    available: tuple[str, ...] = ("RGB_INTERLEAVED", "RGB", "DEBUG.POS.TRANS", "DEBUG.POS.ROT")
     closed = 0
 
     def __init__(self, level: str, observations: list[str], config: Any = None, renderer: str = "software") -> None:
-        assert set(observations) <= set(self.offered)
-        self.level, self.wanted, self.config = level, observations, config or {}
+        assert set(observations) <= set(self.available)
+        self.level, self.selected, self.config = level, observations, config or {}
 
     def observation_spec(self) -> list[dict[str, Any]]:
-        return [{"name": name, "dtype": np.uint8, "shape": ()} for name in self.offered]
+        return [{"name": name, "dtype": np.uint8, "shape": ()} for name in self.available]
 
     def action_spec(self) -> list[dict[str, Any]]:
         names = (
@@ -510,9 +510,9 @@ class FakeLab:
         frame = np.zeros((int(self.config["height"]), int(self.config["width"]), 3), np.uint8)
         frame[..., 0] = self.red
         frame[..., 2] = self.steps
-        place, rotation = np.array([self.x, 2.0, 3.0]), np.array([0.0, self.yaw, 0.0])
-        everything = {"RGB_INTERLEAVED": frame, "DEBUG.POS.TRANS": place, "DEBUG.POS.ROT": rotation}
-        return {name: everything[name] for name in self.wanted}
+        position, rotation = np.array([self.x, 2.0, 3.0]), np.array([0.0, self.yaw, 0.0])
+        observations = {"RGB_INTERLEAVED": frame, "DEBUG.POS.TRANS": position, "DEBUG.POS.ROT": rotation}
+        return {name: observations[name] for name in self.selected}
 
     def close(self) -> None:
         FakeLab.closed += 1
@@ -525,18 +525,18 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> type[FakeLab]:
     return kind
 
 
-def test_a_level_of_lab_is_recorded(lab: type[FakeLab], tmp_path: Path) -> None:
+def test_record_deepmind_lab(lab: type[FakeLab], tmp_path: Path) -> None:
     world = open_world("deepmind_lab:seekavoid_arena_01", size=32)
     assert isinstance(world, LabWorld)
     record(world, tmp_path / "lab.h5", 25, size=32)
     world.close()
     with Recording(tmp_path / "lab.h5") as recording:
         assert recording.about["world"] == "deepmind_lab:seekavoid_arena_01"
-        assert recording.lengths.tolist() == [10, 10, 5]  # 40 frames, 4 at a time; the last is not shown
+        assert recording.lengths.tolist() == [10, 10, 5]  # 40 frames in steps of 4; the last one is not shown
         assert recording.unseen_rewards.tolist() == [1, 1, 0]
         assert recording.rewards(1, 10).tolist() == [1] * 9
         frames = recording.frames(0, 10)
-        assert (frames[..., 0] == episode_seed(0, 0) % 200).all()  # red is first
+        assert (frames[..., 0] == episode_seed(0, 0) % 200).all()  # the red channel is first
         assert frames[:, 0, 0, 2].tolist() == list(range(0, 40, 4))
         pose, actions = recording.pose(0, 10), recording.actions(0, 10)
         assert np.array_equal(np.diff(pose[:, 0]), 4.0 * (actions[1:] == world.moves.forward))
@@ -544,15 +544,15 @@ def test_a_level_of_lab_is_recorded(lab: type[FakeLab], tmp_path: Path) -> None:
         assert turned[actions[1:] == world.moves.left] == pytest.approx(8.42, abs=0.01)
 
 
-def test_a_level_without_debug_observations_has_no_pose(lab: type[FakeLab]) -> None:
-    lab.offered = ("RGB_INTERLEAVED",)
+def test_lab_level_without_debug_observations_has_no_pose(lab: type[FakeLab]) -> None:
+    lab.available = ("RGB_INTERLEAVED",)
     assert LabWorld("x").reset(1).pose is None
-    lab.offered = ("RGB",)
-    with pytest.raises(InputError, match=r"^env: deepmind_lab:x shows no pictures"):
+    lab.available = ("RGB",)
+    with pytest.raises(InputError, match=r"^env: expected the observation RGB_INTERLEAVED in deepmind_lab:x"):
         LabWorld("x")
 
 
-# ViZDoom and MiniWorld, where they are installed
+# ViZDoom and MiniWorld, if they are installed
 
 
 vizdoom_installed = pytest.mark.skipif(find_spec("vizdoom") is None, reason="vizdoom is not installed")
@@ -560,7 +560,7 @@ vizdoom_installed = pytest.mark.skipif(find_spec("vizdoom") is None, reason="viz
 
 @vizdoom_installed
 @pytest.mark.parametrize("scenario", ["VizdoomMyWayHome-v1", "VizdoomHealthGatheringSupreme-v1"])
-def test_a_game_of_doom_is_recorded(scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_vizdoom(scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     for name in ("a", "b"):
@@ -568,19 +568,19 @@ def test_a_game_of_doom_is_recorded(scenario: str, tmp_path: Path, monkeypatch: 
         world = open_world(scenario)
         summary = record(world, tmp_path / name, 150, seed=3, episode=100)
         world.close()
-        assert list((tmp_path / "empty").iterdir()) == []  # the engine leaves nothing in the user's folder
-    a, b = everything(tmp_path / "a"), everything(tmp_path / "b")
-    assert same(a, b, 150)
+        assert list((tmp_path / "empty").iterdir()) == []  # the engine writes no files to the working directory
+    a, b = read_all(tmp_path / "a"), read_all(tmp_path / "b")
+    assert are_equal(a, b, 150)
     assert summary.agent == "walker"
     assert a["frames"].shape == (150, 64, 64, 3)
     assert a["frames"].std() > 10
-    # No frame is the black one that the game gives for its end.
+    # No frame is the black one that the game returns at the end of an episode.
     assert (a["frames"].reshape(150, -1).max(axis=1) > 0).all()
     assert summary.actions["MOVE_FORWARD"] > 0.35 * 150
 
 
 @vizdoom_installed
-def test_the_pose_of_doom_turns_and_walks_as_the_actions_say() -> None:
+def test_vizdoom_pose_follows_the_actions() -> None:
     world = open_world("VizdoomMyWayHome-v1")
     assert world.moves is not None
     poses = {}
@@ -599,7 +599,7 @@ def test_the_pose_of_doom_turns_and_walks_as_the_actions_say() -> None:
 
 
 @vizdoom_installed
-def test_a_game_that_stops_is_said() -> None:
+def test_stopped_vizdoom_game_raises() -> None:
     world = open_world("VizdoomMyWayHome-v1")
     assert isinstance(world, VizdoomWorld)
     world.reset(0)
@@ -610,32 +610,32 @@ def test_a_game_that_stops_is_said() -> None:
 
 
 @vizdoom_installed
-def test_scenarios_without_forward_are_for_the_holder_and_others_are_refused(tmp_path: Path) -> None:
+def test_vizdoom_scenarios_without_forward_use_the_holder(tmp_path: Path) -> None:
     world = open_world("VizdoomBasic-v1", repeat=2)
     assert world.moves is None
     assert "ATTACK" in world.actions
     assert record(world, tmp_path / "a.h5", 20).agent == "holder"
     world.close()
-    with pytest.raises(InputError, match=r"^env: the actions of VizdoomBasic-MultiBinary-v1 are .*expected Discrete"):
+    with pytest.raises(InputError, match=r"^env: expected Discrete actions, got .* in VizdoomBasic-MultiBinary-v1"):
         open_world("VizdoomBasic-MultiBinary-v1")
-    with pytest.raises(InputError, match=r"^env: VizdoomNowhere-v1 cannot be opened"):
+    with pytest.raises(InputError, match=r"^env: cannot open VizdoomNowhere-v1"):
         open_world("VizdoomNowhere-v1")
 
 
 @pytest.mark.skipif(find_spec("miniworld") is None, reason="miniworld is not installed")
-def test_miniworld_is_recorded(tmp_path: Path) -> None:
+def test_record_miniworld(tmp_path: Path) -> None:
     try:
         worlds = [open_world("MiniWorld-FourRooms-v0", size=32) for _ in range(2)]
     except InputError as error:
-        pytest.skip(f"no OpenGL here: {error}")
+        pytest.skip(f"OpenGL is not available: {error}")
     for name, world in zip("ab", worlds, strict=True):
         assert world.actions == ("turn_left", "turn_right", "move_forward")
         record(world, tmp_path / name, 60, seed=1, episode=40, size=32)
         world.close()
-    a, b = everything(tmp_path / "a"), everything(tmp_path / "b")
-    assert same(a, b, 60)
+    a, b = read_all(tmp_path / "a"), read_all(tmp_path / "b")
+    assert are_equal(a, b, 60)
     assert a["frames"].std() > 5
-    # Headings are counter-clockwise in (x, y): a step forward goes where the heading points.
+    # Headings are counter-clockwise in (x, y), so a step forward has the direction of the heading.
     walked = np.flatnonzero((a["actions"][1:40] == 2) & (np.hypot(*np.diff(a["pose"][:40, :2], axis=0).T) > 0.05))
     moved, heading = np.diff(a["pose"][:40, :2], axis=0)[walked], a["pose"][walked, 2]
     ahead = moved[:, 0] * np.cos(heading) + moved[:, 1] * np.sin(heading)
@@ -650,24 +650,22 @@ def tdvae(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> None:
     cli.main()
 
 
-def test_the_command_records_and_says_what(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_record_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     out = tmp_path / "a.h5"
     tdvae(monkeypatch, "record", CORRIDORS, "--out", out, "--frames", "60", "--episode", "25", "--size", "16")
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for word in ("60 frames of 16 × 16 in 3 episodes", "walker", "forward", "3 cut", "frames/s", "poses"):
-        assert word in said
+        assert word in output
     before = out.read_bytes()
     with pytest.raises(SystemExit) as stop:
         tdvae(monkeypatch, "record", CORRIDORS, "--out", out, "--frames", "60")
     assert stop.value.code == 2
-    assert capsys.readouterr().err == f"tdvae: out: {out} exists already; expected a new file\n"
+    assert capsys.readouterr().err == f"tdvae: out: expected a new file, got {out}, which exists already\n"
     assert out.read_bytes() == before
 
 
-def test_the_command_records_an_environment_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_command_with_another_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ("record", "tdvae.envs:tdvae/Corridors-v0", "--frames", "30", "--size", "16")
     tdvae(monkeypatch, *arguments, "--out", tmp_path / "walked.h5", "--moves", "0", "1", "2")
     tdvae(monkeypatch, *arguments, "--out", tmp_path / "held.h5")
@@ -679,26 +677,24 @@ def test_the_command_records_an_environment_of_ones_own(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("command", ["record", "convert"])
-def test_an_interrupted_command_says_that_nothing_was_written(
+def test_interrupted_command_writes_nothing(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(*_: Any) -> None:
+    def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tdvae.envs.first_person.recorder.RecordingWriter.append", interrupted)
+    monkeypatch.setattr("tdvae.envs.first_person.recorder.RecordingWriter.append", interrupt)
     rgb = np.zeros((2, 72, 96, 3), np.uint8)
     file = write(tmp_path / "tfrecord", [example(lab_episode(rgb, [0, 1], [0.0, 0.0]))])
-    what = CORRIDORS if command == "record" else str(file)
+    source = CORRIDORS if command == "record" else str(file)
     with pytest.raises(SystemExit) as stop:
-        tdvae(monkeypatch, command, what, "--out", tmp_path / "a.h5", "--frames", "20")
+        tdvae(monkeypatch, command, source, "--out", tmp_path / "a.h5", "--frames", "20")
     assert stop.value.code == 130
     assert capsys.readouterr().err == "tdvae: interrupted; nothing was written\n"
     assert os.listdir(tmp_path) == ["tfrecord"]
 
 
-def test_the_command_converts_and_says_what(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_convert_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     rgb = np.zeros((3, 72, 96, 3), np.uint8)
     file = write(tmp_path / "tfrecord", [example(lab_episode(rgb, [0, 1, 2], [0.0, 0.0, 1.0]))] * 2)
@@ -708,11 +704,11 @@ def test_the_command_converts_and_says_what(
     with pytest.raises(SystemExit) as stop:
         tdvae(monkeypatch, "convert", file, "--out", tmp_path / "b.h5")
     assert stop.value.code == 2
-    assert capsys.readouterr().err.startswith(f"tdvae: file: {file} cannot be read: ")
+    assert capsys.readouterr().err.startswith(f"tdvae: file: expected a readable file, got {file} ")
     assert sorted(os.listdir(tmp_path)) == ["a.h5", "tfrecord"]
 
 
-def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_of_the_documentation_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parents[1] / "docs" / "first_person_worlds.md").read_text()
     (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     monkeypatch.chdir(tmp_path)
@@ -720,11 +716,11 @@ def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     exec(compile(block, "first_person_worlds.md", "exec"), names)
     assert names["batch"].x.shape == (8, 20, 3, 32, 32)
     assert names["batch"].actions.shape == (8, 20, 3)
-    assert names["places"].shape == (8, 20, 3)
+    assert names["poses"].shape == (8, 20, 3)
     names["recording"].close()
 
 
-def test_agents_are_made_for_what_a_world_can_do() -> None:
+def test_make_agent_returns_the_agent_of_the_settings() -> None:
     random = np.random.default_rng(0)
     assert isinstance(make_agent(corridors(), WalkerSettings(), random), Walker)
     assert isinstance(make_agent(corridors(), HolderSettings(), random), Holder)

@@ -1,4 +1,4 @@
-"""The Gymnasium environment and what it shows."""
+"""Tests of the MiniPacman environment and its observations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make(**settings: Any) -> gymnasium.Env[Any, Any]:
 # Gymnasium
 
 
-def test_importing_the_package_registers_the_game() -> None:
+def test_import_registers_the_environment() -> None:
     assert tdvae.envs.minipacman.Games is Games
     assert isinstance(make().unwrapped, MiniPacmanEnv)
     assert isinstance(gymnasium.make(f"tdvae.envs:{ID}").unwrapped, MiniPacmanEnv)
@@ -37,28 +37,28 @@ def test_importing_the_package_registers_the_game() -> None:
 @pytest.mark.parametrize("observation", ["classes", "powers", "rgb"])
 @pytest.mark.parametrize("window", [5, None])
 @pytest.mark.parametrize("render_mode", [None, "rgb_array", "ansi"])
-def test_gymnasiums_checker_has_no_complaint(observation: str, window: int | None, render_mode: str | None) -> None:
+def test_gymnasium_checker(observation: str, window: int | None, render_mode: str | None) -> None:
     check_env(make(observation=observation, window=window, render_mode=render_mode).unwrapped)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_environment_is_a_batch_of_one(mode: str) -> None:
+def test_environment_equals_a_batch_of_one_game(mode: str) -> None:
     env, games, view = make(mode=mode, level=3, max_frames=60), Games([11], mode, 3, max_frames=60), View(5)
     random = np.random.default_rng(0)
     observation, _ = env.reset(seed=11)
     assert np.array_equal(observation, view(games)[0])
-    over = False
-    while not over:
+    done = False
+    while not done:
         action = int(random.integers(5))
         observation, reward, terminated, truncated, info = env.step(action)
         outcome = games.step([action])
-        over = terminated or truncated
+        done = terminated or truncated
         assert np.array_equal(observation, view(games)[0])
         assert (reward, terminated, truncated) == (outcome.rewards[0], outcome.terminated[0], outcome.truncated[0])
         assert info["frame"] == games.frame[0]
 
 
-def test_without_a_seed_each_episode_differs_but_the_series_repeats() -> None:
+def test_resets_without_a_seed_are_reproducible_and_differ() -> None:
     series = []
     for _ in range(2):
         env = make()
@@ -68,12 +68,12 @@ def test_without_a_seed_each_episode_differs_but_the_series_repeats() -> None:
     assert len(set(series[0])) > 1
 
 
-def test_info_is_the_full_state() -> None:
+def test_info_contains_the_full_state() -> None:
     env = make(window=None, level=5)
     observation, info = env.reset(seed=2)
     for action in [1, 2, 3, 4] * 5:
-        observation, _, over, _, info = env.step(action)
-        if over:
+        observation, _, done, _, info = env.step(action)
+        if done:
             break
     assert tuple(info["pacman"]) == tuple(np.argwhere(observation == Cell.PACMAN)[0])
     assert info["ghosts"].shape == (3, 2)
@@ -85,7 +85,7 @@ def test_info_is_the_full_state() -> None:
     assert (info["level"], info["power"]) == (5, 0)
 
 
-def test_info_is_not_a_window_into_the_game() -> None:
+def test_changes_of_info_do_not_change_the_game() -> None:
     env = make()
     _, info = env.reset(seed=3)
     for value in info.values():
@@ -94,7 +94,7 @@ def test_info_is_not_a_window_into_the_game() -> None:
     assert env.step(0)[4]["food"].sum() == 137
 
 
-def test_text_shows_the_maze() -> None:
+def test_ansi_rendering() -> None:
     env = make(render_mode="ansi")
     env.reset(seed=1)
     text = env.render()
@@ -105,7 +105,7 @@ def test_text_shows_the_maze() -> None:
     assert sorted("".join(rows).translate(str.maketrans("", "", "#."))) in (list("GPoo"), list("GPo"), list("GP"))
 
 
-def test_the_image_dims_what_the_window_hides() -> None:
+def test_rendered_image_is_darker_outside_the_window() -> None:
     image = {}
     for window in (5, None):
         env = make(render_mode="rgb_array", window=window)
@@ -119,18 +119,18 @@ def test_the_image_dims_what_the_window_hides() -> None:
     assert image[None][row, column].tolist() == [0, 255, 0]
 
 
-def test_no_render_mode_no_picture() -> None:
+def test_rendering_without_a_render_mode_returns_none() -> None:
     env = MiniPacmanEnv()
     env.reset(seed=0)
     assert env.render() is None
 
 
-# What is shown
+# Observations
 
 
 @given(seed=st.integers(0, 2**32), window=st.sampled_from([1, 3, 5, 7, 15]))
 @hypothesis_settings(deadline=None, derandomize=True, max_examples=25)
-def test_a_window_is_a_part_of_the_whole_maze_walled_in(seed: int, window: int) -> None:
+def test_window_is_a_crop_of_the_padded_maze(seed: int, window: int) -> None:
     games = Games(spawn(seed, 4), level=9)
     for _ in range(3):
         games.step(np.arange(4) + 1)
@@ -142,9 +142,9 @@ def test_a_window_is_a_part_of_the_whole_maze_walled_in(seed: int, window: int) 
         assert shown[half, half] == Cell.PACMAN
 
 
-def test_colours_by_priority() -> None:
+def test_colours_follow_the_priority_of_contents() -> None:
     games = Games(spawn(0, 3), level=3)
-    games.pacman[:], games.ghosts[0], games.ghosts[1] = 20, 22, 20  # ghost 1 behind Pacman, ghost 0 on a pill
+    games.pacman[:], games.ghosts[0], games.ghosts[1] = 20, 22, 20  # ghost 1 on Pacman's cell, ghost 0 on a pill
     games.board[:, [21, 22]] = Cell.FOOD, Cell.PILL
     games.board[:, 39] = Cell.EMPTY
     games.power[:] = [0, 10, 20]
@@ -159,7 +159,7 @@ def test_colours_by_priority() -> None:
     assert (View(None, "rgb")(games)[:, 1, 3] == [0, 255, 255]).all()
 
 
-def test_powers_say_what_colours_say_and_classes_say_less() -> None:
+def test_powers_match_the_colours_and_classes_are_coarser() -> None:
     games = Games(spawn(0, 300), level=9)
     games.power[:] = np.arange(300) % 21
     powers, classes, rgb = (View(None, kind)(games) for kind in ("powers", "classes", "rgb"))
@@ -171,47 +171,47 @@ def test_powers_say_what_colours_say_and_classes_say_less() -> None:
     assert np.array_equal((powers - 5)[powers >= 5], np.repeat(games.power, (powers >= 5).sum(axis=(1, 2))))
 
 
-def test_letters() -> None:
+def test_as_text() -> None:
     assert as_text(np.array([[0, 1, 2], [3, 4, 5], [6, 0, 0]], np.uint8)) == " #.\noPG\ne  "
 
 
-# Bad input
+# Invalid input
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"mode": "easy"}, "mode: got 'easy', expected one of regular"),
-        ({"window": 4}, "window: got 4, expected an odd number from 1 to 15"),
-        ({"window": 17}, "window: got 17, expected an odd number from 1 to 15"),
-        ({"window": 0}, "window: got 0"),
-        ({"window": 5.0}, r"window: got 5\.0"),
-        ({"observation": "grey"}, "observation: got 'grey', expected one of classes, powers, rgb"),
-        ({"level": 0}, "level: got 0"),
-        ({"max_frames": -3}, "max_frames: got -3"),
-        ({"render_mode": "human"}, "render_mode: got 'human', expected None, 'rgb_array' or 'ansi'"),
+        ({"mode": "easy"}, "mode: expected one of regular.*, got 'easy'"),
+        ({"window": 4}, "window: expected an odd number from 1 to 15.*, got 4"),
+        ({"window": 17}, "window: expected an odd number from 1 to 15.*, got 17"),
+        ({"window": 0}, "window: .*got 0"),
+        ({"window": 5.0}, r"window: .*got 5\.0"),
+        ({"observation": "grey"}, "observation: expected one of classes, powers, rgb, got 'grey'"),
+        ({"level": 0}, "level: .*got 0"),
+        ({"max_frames": -3}, "max_frames: .*got -3"),
+        ({"render_mode": "human"}, "render_mode: expected None, 'rgb_array' or 'ansi', got 'human'"),
     ],
 )
-def test_settings_name_what_is_wrong(settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings_raise(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}"):
         MiniPacmanEnv(**settings)
 
 
 @pytest.mark.parametrize("action", [5, -1, 1.0, None])
-def test_an_action_out_of_range_is_refused(action: Any) -> None:
+def test_invalid_action_raises(action: Any) -> None:
     env = MiniPacmanEnv()
     env.reset(seed=0)
-    with pytest.raises(ValueError, match=r"^action: got .*, expected 0 to 4 \(stay, right, up, left, down\)"):
+    with pytest.raises(ValueError, match=r"^action: expected 0 to 4 \(stay, right, up, left, down\), got "):
         env.step(action)
 
 
-def test_stepping_before_the_start_or_after_the_end_is_refused() -> None:
+def test_step_before_reset_or_after_the_end_raises() -> None:
     env = MiniPacmanEnv(max_frames=1)
-    with pytest.raises(ValueError, match=r"^reset: no game has begun yet"):
+    with pytest.raises(ValueError, match=r"^reset: expected a reset before the first step"):
         env.step(0)
     env.reset(seed=0)
     assert env.step(0)[3]
-    with pytest.raises(ValueError, match=r"^step: the game is over; expected a reset first"):
+    with pytest.raises(ValueError, match=r"^step: expected a reset after the end of a game"):
         env.step(0)
     env.reset()
     env.step(0)

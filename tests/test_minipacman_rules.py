@@ -1,4 +1,4 @@
-"""The rules, one by one, in positions set up by hand."""
+"""Tests of each rule of the game, in positions set up by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cell(row: int, column: int) -> int:
 
 
 def position(pacman: int, ghosts: list[int], mode: str = "regular", n: int = 1, **numbers: Any) -> Games:
-    """``n`` games with everybody where we want them, all food eaten but one far away, no pills."""
+    """Return ``n`` games with Pacman and ghosts at given cells, one piece of food far away, and no pills."""
     games = Games(spawn(1, n), mode, level=2 * len(ghosts) - 1)
     games.board[:, FREE] = Cell.EMPTY
     games.board[:, cell(13, 17)] = Cell.FOOD
@@ -73,7 +73,7 @@ def test_food_is_eaten_once() -> None:
 @pytest.mark.parametrize(
     ("mode", "reward"), [("regular", 3.0), ("avoid", -5.0), ("hunt", 1.0), ("ambush", -0.1), ("rush", 9.9)]
 )
-def test_a_pills_cell_also_holds_food_and_gives_power_for_20_steps(mode: str, reward: float) -> None:
+def test_pill_cell_contains_food_and_gives_power_for_20_steps(mode: str, reward: float) -> None:
     games = position(cell(3, 3), [cell(13, 1)], mode)
     games.board[:, cell(3, 4)], games.food_left[:] = Cell.PILL, 2
     assert games.step([RIGHT]).rewards == pytest.approx(reward)
@@ -90,7 +90,7 @@ def test_a_pills_cell_also_holds_food_and_gives_power_for_20_steps(mode: str, re
 
 
 @pytest.mark.parametrize(("mode", "reward"), [("regular", 0.0), ("avoid", -19.9), ("hunt", -20.0), ("rush", 0.0)])
-def test_walking_onto_a_ghost_is_death(mode: str, reward: float) -> None:
+def test_walking_onto_a_ghost_ends_the_game(mode: str, reward: float) -> None:
     games = position(cell(3, 3), [cell(3, 4)], mode)
     outcome = games.step([RIGHT])
     assert outcome.terminated
@@ -98,14 +98,14 @@ def test_walking_onto_a_ghost_is_death(mode: str, reward: float) -> None:
     assert outcome.rewards == pytest.approx(reward)
 
 
-def test_swapping_places_is_meeting_even_if_the_ghost_would_move() -> None:
+def test_pacman_and_ghost_cannot_swap_cells() -> None:
     games = position(cell(3, 8), [cell(3, 9)], n=200, facing=LEFT)
     games.step(np.full(200, RIGHT))
     assert games.terminated.all()
-    assert (games.ghosts == cell(3, 9)).all()  # met before it could move
+    assert (games.ghosts == cell(3, 9)).all()  # they met before it could move
 
 
-def test_a_ghost_that_comes_upon_pacman_kills_him() -> None:
+def test_ghost_that_moves_onto_pacman_ends_the_game() -> None:
     games = position(cell(3, 8), [cell(3, 9)], n=200, facing=LEFT)
     games.step(np.full(200, STAY))
     assert np.array_equal(games.terminated, games.ghosts[0] == cell(3, 8))
@@ -113,7 +113,7 @@ def test_a_ghost_that_comes_upon_pacman_kills_him() -> None:
 
 
 @pytest.mark.parametrize(("mode", "reward"), [("regular", 5.0), ("avoid", -9.9), ("ambush", 10.0), ("rush", 0.0)])
-def test_under_power_a_ghost_is_eaten(mode: str, reward: float) -> None:
+def test_ghost_is_eaten_under_power(mode: str, reward: float) -> None:
     games = position(cell(3, 3), [cell(3, 4), cell(13, 1)], mode, power=5)
     outcome = games.step([RIGHT])
     assert outcome.rewards == pytest.approx(reward)
@@ -122,17 +122,17 @@ def test_under_power_a_ghost_is_eaten(mode: str, reward: float) -> None:
     assert games.ghosts_left == 1
 
 
-def test_one_ghost_is_eaten_per_step_and_ends_the_ghosts_turn() -> None:
-    at, free = cell(3, 4), cell(13, 1)
-    games = position(cell(3, 3), [at, at, free], n=50, power=9)
+def test_eating_a_ghost_ends_the_turn_of_the_ghosts() -> None:
+    near, far = cell(3, 4), cell(13, 1)
+    games = position(cell(3, 3), [near, near, far], n=50, power=9)
     rewards = games.step(np.full(50, RIGHT)).rewards
     assert (rewards == 5).all()
-    assert np.array_equal(games.ghosts, np.tile([[ABSENT], [at], [free]], (1, 50)))
+    assert np.array_equal(games.ghosts, np.tile([[ABSENT], [near], [far]], (1, 50)))
     assert (games.step(np.full(50, STAY)).rewards == 5).all()
     assert (games.ghosts_left == 1).all()
 
 
-def test_the_last_powered_step_is_the_one_before_the_timer_is_zero() -> None:
+def test_power_ends_when_the_timer_reaches_zero() -> None:
     games = position(cell(3, 3), [cell(3, 4)], n=2)
     games.power[:] = [2, 1]
     assert games.step([RIGHT, RIGHT]).terminated.tolist() == [False, True]
@@ -154,43 +154,45 @@ def test_ghost_speed(level: int, power: int) -> None:
     assert abs(moved - speed) < 5 * np.sqrt(speed * (1 - speed) / n) + 1e-9
 
 
-def test_ghosts_never_turn_back_and_keep_going_in_corridors() -> None:
+def test_ghosts_never_reverse_and_go_straight_in_corridors() -> None:
     n = 500
     games = Games(spawn(3, n), "rush", level=8)
     for _ in range(60):
-        games.power[:] = np.arange(n) % 3  # chasing and fleeing
+        games.power[:] = np.arange(n) % 3  # without and with power
         cells, facing, level = games.ghosts.copy(), games.facing.copy(), games.level.copy()
         games.step(np.full(n, STAY))
         same = (games.level == level) & (games.ghosts != ABSENT) & (cells != ABSENT)
         moved = same & (games.ghosts != cells)
         assert np.array_equal(games.ghosts[moved], MOVE[games.facing[moved], cells[moved]])
-        back = np.isin(games.facing[moved] * 10 + facing[moved], [way * 10 + reverse(way) for way in range(1, 5)])
-        assert not back.any()
+        reversed_ = np.isin(
+            games.facing[moved] * 10 + facing[moved], [direction * 10 + reverse(direction) for direction in range(1, 5)]
+        )
+        assert not reversed_.any()
         straight = moved & (MOVE[facing, cells] != cells) & (EXITS[cells] == 2)
         assert np.array_equal(games.facing[straight], facing[straight])
 
 
 @pytest.mark.parametrize("power", [0, 9])
-def test_at_a_junction_the_ghost_chases_and_under_power_flees(power: int) -> None:
-    # At the crossing (3, 3), coming from the left; Pacman is to the right and a little below.
+def test_ghost_chases_at_a_junction_and_flees_under_power(power: int) -> None:
+    # The ghost is at the junction (3, 3) and comes from the left; Pacman is to the right and further down.
     n = 20_000
     games = position(cell(5, 13), [cell(3, 3)], n=n, facing=RIGHT, power=power)
     games.step(np.full(n, STAY))
-    ways = games.facing[0][games.ghosts[0] != cell(3, 3)]
-    share = {way: np.mean(ways == way) for way in (RIGHT, UP, LEFT, DOWN)}
+    directions = games.facing[0][games.ghosts[0] != cell(3, 3)]
+    share = {direction: np.mean(directions == direction) for direction in (RIGHT, UP, LEFT, DOWN)}
     assert share[LEFT] == 0
     if power:
-        assert share[UP] == 1  # never by chance
+        assert share[UP] == 1  # under power, ghosts never stray
     else:
-        for way, expected in ((RIGHT, 0.95 + 0.05 / 3), (UP, 0.05 / 3), (DOWN, 0.05 / 3)):
-            assert abs(share[way] - expected) < 5 * np.sqrt(expected * (1 - expected) / len(ways))
+        for direction, expected in ((RIGHT, 0.95 + 0.05 / 3), (UP, 0.05 / 3), (DOWN, 0.05 / 3)):
+            assert abs(share[direction] - expected) < 5 * np.sqrt(expected * (1 - expected) / len(directions))
 
 
-def test_of_equally_aligned_ways_the_first_is_taken() -> None:
-    games = position(cell(1, 5), [cell(3, 3)], n=400, facing=RIGHT)  # as far up as right
+def test_first_of_equally_aligned_directions_is_taken() -> None:
+    games = position(cell(1, 5), [cell(3, 3)], n=400, facing=RIGHT)  # up and right are equally aligned
     games.step(np.full(400, STAY))
-    ways = games.facing[0][games.ghosts[0] != cell(3, 3)]
-    assert np.mean(ways == RIGHT) > 0.9
+    directions = games.facing[0][games.ghosts[0] != cell(3, 3)]
+    assert np.mean(directions == RIGHT) > 0.9
 
 
 # Levels and ends
@@ -207,7 +209,7 @@ def test_of_equally_aligned_ways_the_first_is_taken() -> None:
         ("rush", {"pills_left": 1, "board": None, "pacman": cell(13, 16)}),
     ],
 )
-def test_a_levels_end_starts_the_next(mode: str, setup: dict[str, Any]) -> None:
+def test_end_of_a_level_starts_the_next(mode: str, setup: dict[str, Any]) -> None:
     games = position(cell(9, 9), [cell(3, 4)], mode)
     if "board" in setup:
         games.board[:, cell(13, 17)] = setup.pop("board") or Cell.PILL
@@ -221,7 +223,7 @@ def test_a_levels_end_starts_the_next(mode: str, setup: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("mode", "goal"), [("regular", "ghosts"), ("hunt", "food"), ("ambush", "pills")])
-def test_other_things_do_not_end_a_level(mode: str, goal: str) -> None:
+def test_only_the_goal_of_the_mode_ends_a_level(mode: str, goal: str) -> None:
     games = position(cell(3, 3), [cell(13, 1)], mode, **{f"{goal}_left": 0})
     if goal == "ghosts":
         games.ghosts[:] = ABSENT
@@ -229,7 +231,7 @@ def test_other_things_do_not_end_a_level(mode: str, goal: str) -> None:
     assert games.level == 1
 
 
-def test_the_last_food_saves_pacman_from_the_ghost_beside_it() -> None:
+def test_last_food_ends_the_level_before_the_ghosts_move() -> None:
     games = position(cell(13, 16), [cell(13, 17)])
     outcome = games.step([RIGHT])
     assert outcome.rewards == 1
@@ -237,13 +239,13 @@ def test_the_last_food_saves_pacman_from_the_ghost_beside_it() -> None:
     assert games.level == 2
 
 
-def test_death_counts_before_the_end_by_time() -> None:
+def test_death_takes_precedence_over_the_end_of_a_level_by_time() -> None:
     games = position(cell(3, 3), [cell(3, 4)], "avoid", level_frame=127)
     assert games.step([RIGHT]).terminated
     assert games.level == 1
 
 
-def test_every_second_level_has_one_more_ghost() -> None:
+def test_number_of_ghosts_increases_every_second_level() -> None:
     games = Games(spawn(0, 50), "rush")
     counts = []
     for _ in range(6):
@@ -255,7 +257,7 @@ def test_every_second_level_has_one_more_ghost() -> None:
 
 
 @pytest.mark.parametrize("limit", [3000, 7])
-def test_the_frame_limit_truncates(limit: int) -> None:
+def test_frame_limit_truncates(limit: int) -> None:
     games = Games([0]) if limit == 3000 else Games([0], max_frames=limit)
     for frame in range(limit):
         assert not games.over
@@ -265,7 +267,7 @@ def test_the_frame_limit_truncates(limit: int) -> None:
     assert not outcome.terminated
 
 
-def test_a_game_that_is_over_stands_still_and_restarts_afresh() -> None:
+def test_game_that_is_over_does_not_change_until_restart() -> None:
     games = position(cell(3, 3), [cell(3, 4)], "avoid")
     games.step([RIGHT])
     before = state_of(games, 0)

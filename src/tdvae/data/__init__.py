@@ -1,4 +1,4 @@
-"""Data: sequences from arrays and files, windows of recordings, and the simulated oscillators."""
+"""Data sets: sequences from arrays and files, windows of recordings, and simulated oscillators."""
 
 from tdvae.data.arrays import from_arrays, from_npz, split
 from tdvae.data.oscillator import OscillatorRecord, OscillatorSettings, simulate

@@ -1,4 +1,4 @@
-"""Sequences from arrays and .npz files, checked at the door: what gets in can be trained on."""
+"""Load `Sequences` from arrays and .npz files, with validation of shapes, dtypes and values; split them."""
 
 from __future__ import annotations
 
@@ -26,57 +26,63 @@ def from_arrays(
     rewards: ArrayLike | None = None,
     lengths: Array | Tensor | None = None,
 ) -> Sequences:
-    """Sequences from one array (N, T, …), or from a list of arrays (T_n, …) of different lengths.
+    """Make sequences from one array (N, T, …), or from a list of arrays (T_n, …) of different lengths.
 
-    (N, T) is read as one number per step. Floating point stays continuous, bool binary, integer categorical. An action
-    (A numbers, or one) precedes the observation in the same row and causes it; a reward arrives with it. ``lengths``
-    marks a padded array's real steps. A missing step (NaN) is refused: leave it out, or split the sequence there.
+    An array (N, T) has one number per time step. Floating-point values are continuous observations, bool values are
+    binary and integers are categorical. The action at index t, of shape (A,) or a single number, precedes the
+    observation at index t and causes it; the reward at index t arrives with that observation. For a padded array,
+    ``lengths`` (N,) gives the number of real time steps of each sequence. NaN raises an `InputError`: remove time
+    steps that are missing, or split the sequence there.
     """
-    observed, steps = _pad("x", x, lengths)
+    observed, x_lengths = _pad("x", x, lengths)
     observed = observed[..., None] if observed.ndim == 2 else observed
-    _check_values("x", observed, steps)
+    _check_values("x", observed, x_lengths)
     extra: dict[str, Tensor] = {}
     for name, values, event_ndim in (("actions", actions, 1), ("rewards", rewards, 0)):
         if values is None:
             continue
-        padded, own_steps = _pad(name, values, lengths)
-        if padded.shape[:2] != observed.shape[:2] or not torch.equal(own_steps, steps):
-            raise InputError(f"{name}: expected the same sequences and lengths as x, got shape {tuple(padded.shape)}")
+        padded, own_lengths = _pad(name, values, lengths)
+        if padded.shape[:2] != observed.shape[:2] or not torch.equal(own_lengths, x_lengths):
+            raise InputError(
+                f"{name}: expected as many sequences and the same lengths as x, got shape {tuple(padded.shape)}"
+            )
         padded = padded.float()
         padded = padded[..., None] if padded.ndim == 2 and event_ndim else padded
         if padded.ndim != 2 + event_ndim:
             raise InputError(f"{name}: expected {2 + event_ndim} dimensions, got shape {tuple(padded.shape)}")
-        _check_values(name, padded, steps)
-        extra[name] = _clear_padding(padded, steps)
-    return Sequences(_clear_padding(observed, steps), steps, **extra)
+        _check_values(name, padded, x_lengths)
+        extra[name] = _clear_padding(padded, x_lengths)
+    return Sequences(_clear_padding(observed, x_lengths), x_lengths, **extra)
 
 
 def from_npz(path: str | Path) -> Sequences:
-    """Sequences from a .npz with ``x`` and optionally ``lengths``, ``actions``, ``rewards``; or from a .npy with x."""
+    """Load a .npz file with ``x`` and optionally ``lengths``, ``actions``, ``rewards``; or a .npy file with ``x``."""
     path = Path(path)
     try:
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
             arrays = {"x": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
     except FileNotFoundError as error:
-        raise InputError(f"file: {path} does not exist") from error
+        raise InputError(f"file: expected an existing file, got {path}") from error
     except OSError as error:
-        raise InputError(f"file: {path} cannot be read ({error.strerror or error})") from error
-    except (ValueError, BadZipFile, EOFError, zlib.error) as error:  # numpy takes any other file for a pickle
-        raise InputError(f"file: {path} is not a whole .npz or .npy of plain numbers") from error
+        raise InputError(f"file: expected a readable file, got {path} ({error.strerror or error})") from error
+    except (ValueError, BadZipFile, EOFError, zlib.error) as error:  # np.load treats other files as pickles
+        raise InputError(f"file: expected a complete .npz or .npy file of numeric arrays, got {path}") from error
     known = {"x", "lengths", "actions", "rewards"}
     if "x" not in arrays or set(arrays) - known:
-        raise InputError(f"file: {path} must hold 'x' and at most {sorted(known - {'x'})}, got {sorted(arrays)}")
+        raise InputError(
+            f"file: expected arrays 'x' and optionally {sorted(known - {'x'})} in {path}, got {sorted(arrays)}"
+        )
     return from_arrays(**arrays)
 
 
 def split(
     data: Sequences, seed: int, shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
 ) -> tuple[Sequences, Sequences, Sequences]:
-    """Training, validation and test sequences: each sequence is in exactly one of them."""
+    """Split at random into training, validation and test sequences; each sequence is in exactly one part."""
     check_shares(shares)
     if len(data) < 3:
-        raise InputError(f"data: {len(data)} sequences are too few to split in three; expected at least 3")
+        raise InputError(f"data: expected at least 3 sequences to split into three parts, got {len(data)}")
     order = torch.randperm(len(data), generator=Generator().manual_seed(seed))
     train, validation, _ = share_sizes(len(data), shares)
     return (
@@ -88,43 +94,50 @@ def split(
 
 def check_shares(shares: tuple[float, float, float]) -> None:
     if len(shares) != 3 or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
-        raise InputError(f"shares: expected three positive shares that add up to 1, got {shares}")
+        raise InputError(f"shares: expected three positive numbers with sum 1, got {shares}")
 
 
 def share_sizes(n: int, shares: tuple[float, float, float]) -> tuple[int, int, int]:
-    """How many of ``n`` (3 or more) belong to each part: at least one, training before the others."""
+    """Return the sizes of the training, validation and test parts of ``n`` >= 3 items; each is at least 1."""
     validation = min(max(1, round(shares[1] * n)), n - 2)
     test = min(max(1, round(shares[2] * n)), n - 1 - validation)
     return n - validation - test, validation, test
 
 
 def _pad(name: str, values: ArrayLike, lengths: Array | Tensor | None) -> tuple[Tensor, Tensor]:
-    """One (N, T, …) tensor and the (N,) lengths."""
+    """Return one padded tensor (N, T, …) and the lengths (N,)."""
     if isinstance(values, np.ndarray | Tensor):
-        tensor = _tensor(name, values)
+        tensor = _to_tensor(name, values)
         if tensor.ndim < 2:
-            raise InputError(f"{name}: expected (sequences, steps, …), got shape {tuple(tensor.shape)}")
+            raise InputError(f"{name}: expected shape (sequences, steps, …), got {tuple(tensor.shape)}")
         if tensor.numel() == 0:
-            raise InputError(f"{name}: empty, shape {tuple(tensor.shape)}; expected at least one sequence and step")
-        return tensor, _lengths(lengths, tensor)
+            raise InputError(f"{name}: expected at least one sequence and one step, got shape {tuple(tensor.shape)}")
+        return tensor, _check_lengths(lengths, tensor)
     if not isinstance(values, Sequence):
         raise InputError(f"{name}: expected an array or a list of arrays, got {type(values).__name__}")
-    parts = [_tensor(f"{name}[{i}]", part) for i, part in enumerate(values)]
+    parts = [_to_tensor(f"{name}[{i}]", part) for i, part in enumerate(values)]
     if not parts or any(part.ndim == 0 or part.numel() == 0 for part in parts):
-        raise InputError(f"{name}: expected a list of non-empty arrays (steps, …), got {len(parts)} with an empty one")
-    shapes = {tuple(part.shape[1:]) for part in parts}
-    kinds = {part.dtype for part in parts}
-    if len(shapes) > 1 or len(kinds) > 1:
         raise InputError(
-            f"{name}: sequences disagree in feature shape or type: {sorted(shapes)}, {sorted(map(str, kinds))}"
+            f"{name}: expected a list of non-empty arrays (steps, …), got {len(parts)} with shapes "
+            f"{sorted({tuple(part.shape) for part in parts})[:3]}"
         )
-    padded, own = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True), torch.tensor([len(part) for part in parts])
-    if lengths is not None and not torch.equal(_lengths(lengths, padded), own):
-        raise InputError(f"lengths: they contradict {name}, a list whose own lengths are {own.tolist()}")
-    return padded, own
+    shapes = {tuple(part.shape[1:]) for part in parts}
+    dtypes = {part.dtype for part in parts}
+    if len(shapes) > 1 or len(dtypes) > 1:
+        raise InputError(
+            f"{name}: expected one feature shape and dtype, got {sorted(shapes)} and {sorted(map(str, dtypes))}"
+        )
+    padded = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True)
+    own_lengths = torch.tensor([len(part) for part in parts])
+    if lengths is not None and not torch.equal(_check_lengths(lengths, padded), own_lengths):
+        raise InputError(
+            f"lengths: expected {own_lengths.tolist()}, the lengths of the arrays in {name}, "
+            f"got {np.asarray(lengths).tolist()}"
+        )
+    return padded, own_lengths
 
 
-def _tensor(name: str, values: object) -> Tensor:
+def _to_tensor(name: str, values: object) -> Tensor:
     if isinstance(values, Tensor):
         if values.is_complex():
             raise InputError(f"{name}: expected real numbers, got dtype {values.dtype}")
@@ -133,19 +146,19 @@ def _tensor(name: str, values: object) -> Tensor:
         array = np.asarray(values)
         if array.dtype.kind not in "fiub" or array.dtype == np.longdouble:
             raise InputError(f"{name}: expected real numbers of at most 64 bits, got dtype {array.dtype}")
-        # A copy in the machine's byte order: the array may be read-only, or the caller's to change.
+        # A copy in native byte order, because the array may be read-only and the caller may change it later.
         tensor = torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
     if tensor.is_floating_point():
         return tensor.float()
     return tensor if tensor.dtype == torch.bool else tensor.long()
 
 
-def _lengths(lengths: Array | Tensor | None, padded: Tensor) -> Tensor:
+def _check_lengths(lengths: Array | Tensor | None, padded: Tensor) -> Tensor:
     n, horizon = padded.shape[:2]
     if lengths is None:
         return torch.full((n,), horizon)
     given = np.asarray(lengths)
-    expected = f"lengths: expected {n} whole numbers between 1 and {horizon}, got"
+    expected = f"lengths: expected {n} integers between 1 and {horizon}, got"
     if given.shape != (n,) or given.dtype.kind not in "iu":
         raise InputError(f"{expected} shape {given.shape} of {given.dtype}")
     if given.min() < 1 or given.max() > horizon:
@@ -154,18 +167,21 @@ def _lengths(lengths: Array | Tensor | None, padded: Tensor) -> Tensor:
 
 
 def _clear_padding(padded: Tensor, lengths: Tensor) -> Tensor:
-    """Zero what is not real: a NaN there would reach the gradients, and a class there would count as one."""
+    """Set the padding to zero: NaN there would reach the gradients, and a class there would be counted as a class."""
     real = torch.arange(padded.shape[1]) < lengths[:, None]
     return torch.where(real.view(*padded.shape[:2], *[1] * (padded.ndim - 2)), padded, torch.zeros_like(padded))
 
 
 def _check_values(name: str, padded: Tensor, lengths: Tensor) -> None:
-    """Refuse NaN, infinities and negative classes in the real steps, and say where the first one is."""
+    """Raise an error for NaN, infinite values or negative classes at real time steps, with the first position."""
     real = torch.arange(padded.shape[1]) < lengths[:, None]
     values = padded.flatten(2) if padded.ndim > 2 else padded[..., None]
     bad = ~torch.isfinite(values) if padded.is_floating_point() else values < 0
-    where = (bad.any(-1) & real).nonzero()
-    if len(where):
-        sequence, step = where[0].tolist()
-        what = "NaN or infinite" if padded.is_floating_point() else "negative class (integers are classes) as a"
-        raise InputError(f"{name}: {what} value in sequence {sequence} at step {step} ({len(where)} such steps in all)")
+    bad_steps = (bad.any(-1) & real).nonzero()
+    if len(bad_steps):
+        sequence, step = bad_steps[0].tolist()
+        continuous, categorical = "finite values, got NaN or infinity", "integers as classes >= 0, got a negative class"
+        problem = continuous if padded.is_floating_point() else categorical
+        raise InputError(
+            f"{name}: expected {problem} in sequence {sequence} at step {step} ({len(bad_steps)} such steps in total)"
+        )

@@ -1,4 +1,4 @@
-"""Where data that were fetched or made once are kept."""
+"""The folder where downloaded and generated data sets are cached."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def data_folder(name: str) -> Path:
-    """``$TDVAE_DATA/name``; without that variable, ``tdvae/name`` in the place the system has for caches."""
+    """Return ``$TDVAE_DATA/name`` if that variable is set, otherwise ``tdvae/name`` in the user's cache folder."""
     if chosen := os.environ.get("TDVAE_DATA"):
         return Path(chosen).expanduser() / name
     caches = {

@@ -1,18 +1,18 @@
-"""Recordings of what an agent saw, in one HDF5 file: written an episode at a time, read a few frames at a time.
+"""Recordings of an agent's observations in one HDF5 file: written episode by episode, read in slices of frames.
 
-All episodes lie behind one another, so a file needs no padding and a window of frames is one slice of it::
+The frames of all episodes are concatenated, so a file has no padding and a window of frames is one slice::
 
     frames   (F, size, size, 3) uint8, RGB
-    actions  (F,) int16           the action that led to the frame; -1 where none did (an episode's first frame)
-    rewards  (F,) float32         what arrived together with the frame
-    pose     (F, 3) float32       x, y and heading (radians, counter-clockwise from x); only if the world tells
-    episodes/start, length, seed  int64, one for each episode
-    episodes/ending               terminated, truncated (both by the world), or cut by the recorder
-    episodes/unseen_reward        float32, what came with the very last step where the world showed no frame after it
+    actions  (F,) int16           the action that led to the frame; -1 if none did (first frame of an episode)
+    rewards  (F,) float32         the reward that arrived with the frame
+    pose     (F, 3) float32       x, y and heading (radians, counter-clockwise from x); only if the world provides it
+    episodes/start, length, seed  int64, one per episode
+    episodes/ending               terminated or truncated (both by the world), or cut by the recorder
+    episodes/unseen_reward        float32, the reward of the last step if the world shows no frame after it, else 0
     about                         JSON: the world, the agent, its settings, the names of the actions, versions
 
-Frames are not compressed: windows of 20 frames are then read 6 times faster than from gzip, for 3 times the space
-(``h5repack`` changes that, and files it has changed are read just as well). Each chunk of frames has a checksum.
+Frames are not compressed: windows of 20 frames are then read 6 times faster than with gzip, and the file is 3 times as
+large. Files compressed with ``h5repack`` can be read too. Each chunk of frames has a checksum.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from tdvae.errors import InputError
 
 FORMAT, VERSION = "tdvae recording", 1
 NO_ACTION = -1
-CHUNK = 8  # frames; a window of 20 then reads at most 32
-_SMALL_CHUNK = 4096  # steps, of all that is not frames
-_PER_EPISODE = {"start": np.int64, "length": np.int64, "seed": np.int64, "unseen_reward": np.float32}
+CHUNK = 8  # frames; a window of 20 frames then reads at most 32
+_STEP_CHUNK = 4096  # time steps, for all data sets per time step other than frames
+_EPISODE_DTYPES = {"start": np.int64, "length": np.int64, "seed": np.int64, "unseen_reward": np.float32}
 
 Bytes = npt.NDArray[np.uint8]
 Shorts = npt.NDArray[np.int16]
@@ -46,7 +46,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class Ending(IntEnum):
-    """Why an episode has no more frames."""
+    """The reason why an episode ended."""
 
     CUT = 0
     TRUNCATED = 1
@@ -54,15 +54,15 @@ class Ending(IntEnum):
 
 
 def _ending_type() -> Any:
-    """How the file stores an `Ending`: an HDF5 enumeration."""
-    import h5py  # here and below, not above: most users of `tdvae.data` open no recording
+    """Return the HDF5 enumeration type in which the file stores an `Ending`."""
+    import h5py  # imported in functions only, because most users of `tdvae.data` open no recording
 
     return h5py.enum_dtype({ending.name.lower(): int(ending) for ending in Ending}, basetype=np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """T frames in the order they were seen, and what belongs to each."""
+    """T frames in order of time, with their actions, rewards and poses."""
 
     frames: Bytes  # (T, size, size, 3) RGB
     actions: Shorts  # (T,)
@@ -77,9 +77,9 @@ class Episode:
 
 
 class RecordingWriter:
-    """Writes beside ``path`` and moves the whole file there at the end: ``path`` is a whole recording or absent.
+    """Writes a recording to a temporary file and moves it to ``path`` at the end: ``path`` is complete or absent.
 
-    For use in a ``with`` block; an error or an interruption in it leaves nothing behind.
+    Use it in a ``with`` block. After an error or an interruption, the temporary file is removed.
     """
 
     def __init__(self, path: str | Path, size: int, actions: Sequence[str], pose: bool, about: dict[str, Any]) -> None:
@@ -87,40 +87,40 @@ class RecordingWriter:
         check_size(size)
         self.size, self.actions, self.pose, self.about = size, tuple(actions), pose, about
         self.frames, self.episodes = 0, 0
-        self._beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-        # An interruption may come just when a `with` block is left, and skip what it would do: this is done anyway.
-        self._remove = weakref.finalize(self, self._beside.unlink, missing_ok=True)
+        self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        # An interruption during `__exit__` can skip its clean-up; the finalizer removes the file in that case too.
+        self._remove_temporary = weakref.finalize(self, self._temporary.unlink, missing_ok=True)
 
     def __enter__(self) -> Self:
         import h5py
 
-        with self._explained():
-            self._file = h5py.File(self._beside, "w")
+        with self._convert_errors():
+            self._file = h5py.File(self._temporary, "w")
             self._create()
         return self
 
     def _create(self) -> None:
         side = self.size
 
-        def grows(name: str, kind: Any, *shape: int, chunk: int = _SMALL_CHUNK, checked: bool = False) -> None:
+        def create(name: str, dtype: Any, *shape: int, chunk: int = _STEP_CHUNK, checksum: bool = False) -> None:
             self._file.create_dataset(
-                name, (0, *shape), kind, maxshape=(None, *shape), chunks=(chunk, *shape), fletcher32=checked
+                name, (0, *shape), dtype, maxshape=(None, *shape), chunks=(chunk, *shape), fletcher32=checksum
             )
 
-        grows("frames", np.uint8, side, side, 3, chunk=CHUNK, checked=True)
-        grows("actions", np.int16, checked=True)
-        grows("rewards", np.float32, checked=True)
+        create("frames", np.uint8, side, side, 3, chunk=CHUNK, checksum=True)
+        create("actions", np.int16, checksum=True)
+        create("rewards", np.float32, checksum=True)
         if self.pose:
-            grows("pose", np.float32, 3, checked=True)
-        for name, kind in _PER_EPISODE.items():
-            grows(f"episodes/{name}", kind, chunk=256)
-        grows("episodes/ending", _ending_type(), chunk=256)
+            create("pose", np.float32, 3, checksum=True)
+        for name, dtype in _EPISODE_DTYPES.items():
+            create(f"episodes/{name}", dtype, chunk=256)
+        create("episodes/ending", _ending_type(), chunk=256)
         self._file.create_dataset("about", data=json.dumps({"actions": self.actions, **self.about}, allow_nan=False))
         self._file.attrs["format"], self._file.attrs["version"] = FORMAT, VERSION
 
     def append(self, episode: Episode) -> None:
         self._check(episode)
-        with self._explained():
+        with self._convert_errors():
             arrays: dict[str, npt.NDArray[Any]] = {
                 "frames": episode.frames,
                 "actions": episode.actions,
@@ -130,8 +130,8 @@ class RecordingWriter:
                 arrays["pose"] = episode.pose
             for name, values in arrays.items():
                 self._extend(name, values)
-            facts = {"start": self.frames, "length": len(episode), "seed": episode.seed, "ending": int(episode.ending)}
-            for name, value in {**facts, "unseen_reward": episode.unseen_reward}.items():
+            fields = {"start": self.frames, "length": len(episode), "seed": episode.seed, "ending": int(episode.ending)}
+            for name, value in {**fields, "unseen_reward": episode.unseen_reward}.items():
                 self._extend(f"episodes/{name}", np.array([value]))
         self.frames += len(episode)
         self.episodes += 1
@@ -150,50 +150,52 @@ class RecordingWriter:
             "rewards": ((steps,), np.float32),
         }
         if self.pose != (episode.pose is not None):
-            given, wanted = ("none", "poses") if self.pose else ("poses", "none")
-            raise InputError(f"pose: got {given}, expected {wanted}, as this recording was begun")
+            given_pose, expected_pose = ("none", "poses") if self.pose else ("poses", "none")
+            raise InputError(f"pose: expected {expected_pose}, as declared for this recording, got {given_pose}")
         if self.pose:
             expected["pose"] = ((steps, 3), np.float32)
-        for name, (shape, kind) in expected.items():
+        for name, (shape, dtype) in expected.items():
             values = getattr(episode, name)
-            if values.shape != shape or values.dtype != kind:
+            if values.shape != shape or values.dtype != dtype:
                 raise InputError(
-                    f"{name}: got shape {values.shape} of {values.dtype}, expected {shape} of {np.dtype(kind)}"
+                    f"{name}: expected shape {shape} of {np.dtype(dtype)}, got {values.shape} of {values.dtype}"
                 )
-            if kind == np.float32 and not np.isfinite(values).all():
-                raise InputError(f"{name}: got NaN or infinite values, expected finite ones")
+            if dtype == np.float32 and not np.isfinite(values).all():
+                raise InputError(f"{name}: expected finite values, got NaN or infinity")
         if steps < 1:
-            raise InputError("frames: got an empty episode, expected at least 1 frame")
+            raise InputError("frames: expected at least 1 frame, got an empty episode")
         low, high = int(episode.actions.min()), int(episode.actions.max())
         if low < NO_ACTION or high >= len(self.actions):
-            raise InputError(f"actions: got {low} to {high}, expected {NO_ACTION} to {len(self.actions) - 1}")
+            raise InputError(f"actions: expected {NO_ACTION} to {len(self.actions) - 1}, got {low} to {high}")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            with self._explained():
+            with self._convert_errors():
                 self._file.close()
                 if kind is None:
                     if self.episodes == 0:
-                        raise InputError(f"out: nothing was recorded, so {self.path} is not written")
-                    check_new_file(self.path)  # it may have come into being meanwhile
-                    os.replace(self._beside, self.path)
+                        raise InputError(f"out: expected at least 1 episode to write, got none ({self.path})")
+                    check_new_file(self.path)  # it may have been created in the meantime
+                    os.replace(self._temporary, self.path)
         finally:
-            self._remove()
+            self._remove_temporary()
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _convert_errors(self) -> Iterator[None]:
+        """Convert an `OSError` to an `InputError`."""
         try:
             yield
         except OSError as error:
-            raise InputError(f"out: {self.path} cannot be written ({error})") from error
+            raise InputError(f"out: expected a writable file, got {self.path} ({error})") from error
 
 
 class Recording:
-    """A recording on disk. Only what is asked for is read; a damaged file is refused, here or when the damage is read.
+    """A recording on disk, of which frames are read on demand.
 
-    It may be sent to another process, which then opens the file for itself.
+    Damage raises an error when the file is opened or when the damaged part is read. A recording can be pickled and
+    sent to another process, which then opens the file again.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -201,8 +203,8 @@ class Recording:
 
         self.path = Path(path)
         if not self.path.is_file():
-            raise InputError(f"file: {self.path} does not exist")
-        with self._explained():
+            raise InputError(f"file: expected an existing file, got {self.path}")
+        with self._convert_errors():
             self._file = h5py.File(self.path, "r")
             try:
                 self._check()
@@ -210,14 +212,14 @@ class Recording:
                 self._file.close()
                 raise
         self.action_names = tuple(self.about["actions"])
-        """The names of the actions, by their number."""
+        """The name of each action, by number."""
 
     def _check(self) -> None:
         if self._file.attrs.get("format") != FORMAT:
-            raise InputError(f"file: {self.path} is an HDF5 file, but not a {FORMAT}")
+            raise InputError(f"file: expected a {FORMAT}, got another HDF5 file, {self.path}")
         version = self._file.attrs.get("version")
         if version != VERSION:
-            raise InputError(f"file: {self.path} has layout {version}, expected {VERSION}")
+            raise InputError(f"file: expected version {VERSION} of the format, got {version} in {self.path}")
         self.about: dict[str, Any] = json.loads(self._file["about"].asstr()[()])
         self._frames, self._actions, self._rewards = (self._file[name] for name in ("frames", "actions", "rewards"))
         self._pose = self._file.get("pose")
@@ -228,7 +230,7 @@ class Recording:
         frames = len(self)
         columns = [self._actions, self._rewards, *([] if self._pose is None else [self._pose])]
         ends = self.starts + self.lengths
-        whole = (
+        consistent = (
             self._frames.shape == (frames, self.size, self.size, 3)
             and self._frames.dtype == np.uint8
             and all(len(column) == frames for column in columns)
@@ -238,16 +240,18 @@ class Recording:
             and np.array_equal(ends[:-1], self.starts[1:])
             and ends[-1] == frames
         )
-        if not whole:
-            raise InputError(f"file: {self.path} is damaged: its frames and its list of episodes do not fit together")
+        if not consistent:
+            raise InputError(
+                f"file: expected an undamaged {FORMAT}, got {self.path} with inconsistent frames and episodes"
+            )
 
     def __len__(self) -> int:
-        """How many frames there are."""
+        """Number of frames."""
         return len(self._frames)
 
     @property
     def size(self) -> int:
-        """Side of a frame, in pixels."""
+        """Height and width of a frame, in pixels."""
         return int(self._frames.shape[1])
 
     @property
@@ -255,33 +259,33 @@ class Recording:
         return self._pose is not None
 
     def frames(self, start: int, stop: int) -> Bytes:
-        """(stop - start, size, size, 3) RGB."""
+        """Return the frames as RGB, (stop - start, size, size, 3)."""
         return self._read(self._frames, start, stop)
 
     def actions(self, start: int, stop: int) -> Shorts:
-        """(stop - start,) the action that led to each frame, -1 where none did."""
+        """Return the action that led to each frame, (stop - start,); -1 if none did."""
         return self._read(self._actions, start, stop)
 
     def rewards(self, start: int, stop: int) -> Floats:
         return self._read(self._rewards, start, stop)
 
     def pose(self, start: int, stop: int) -> Floats:
-        """(stop - start, 3) x, y and heading."""
+        """Return x, y and heading, (stop - start, 3)."""
         if self._pose is None:
-            raise InputError(f"file: {self.path} has no poses: its world did not tell them")
+            raise InputError(f"file: expected a recording with poses, got {self.path}, whose world provided none")
         return self._read(self._pose, start, stop)
 
     def episode(self, number: int) -> Episode:
-        """All of one episode."""
+        """Return one complete episode."""
         if not 0 <= number < len(self.starts):
-            raise InputError(f"number: got {number}, expected an episode from 0 to {len(self.starts) - 1}")
+            raise InputError(f"number: expected an episode from 0 to {len(self.starts) - 1}, got {number}")
         start = int(self.starts[number])
-        part = start, start + int(self.lengths[number])
+        span = start, start + int(self.lengths[number])
         return Episode(
-            frames=self.frames(*part),
-            actions=self.actions(*part),
-            rewards=self.rewards(*part),
-            pose=self.pose(*part) if self.has_pose else None,
+            frames=self.frames(*span),
+            actions=self.actions(*span),
+            rewards=self.rewards(*span),
+            pose=self.pose(*span) if self.has_pose else None,
             ending=Ending(int(self.endings[number])),
             seed=int(self.seeds[number]),
             unseen_reward=float(self.unseen_rewards[number]),
@@ -300,31 +304,31 @@ class Recording:
         return Recording, (self.path,)
 
     def _read(self, dataset: Any, start: int, stop: int) -> Any:
-        with self._explained():
+        with self._convert_errors():
             return dataset[start:stop]
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """What HDF5 raises for a file that is torn, damaged or of another kind."""
+    def _convert_errors(self) -> Iterator[None]:
+        """Convert the exceptions that h5py raises for truncated, damaged or other files to an `InputError`."""
         try:
             yield
         except InputError:
             raise
         except (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError) as error:
             reason = " ".join(str(error).split())
-            raise InputError(f"file: {self.path} is damaged or not a {FORMAT} ({reason})") from error
+            raise InputError(f"file: expected an undamaged {FORMAT}, got {self.path} ({reason})") from error
 
 
 def check_new_file(path: str | Path) -> Path:
-    """A path that can be written to without writing over anything."""
+    """Return the path if no file exists there and its folder exists; otherwise raise an error."""
     path = Path(path)
     if path.exists():
-        raise InputError(f"out: {path} exists already; expected a new file")
+        raise InputError(f"out: expected a new file, got {path}, which exists already")
     if not path.parent.is_dir():
-        raise InputError(f"out: the folder {path.parent} does not exist")
+        raise InputError(f"out: expected an existing folder, got {path.parent}")
     return path
 
 
 def check_size(size: int) -> None:
     if isinstance(size, bool) or not isinstance(size, int) or not 8 <= size <= 1024:
-        raise InputError(f"size: got {size!r}, expected a whole number of pixels from 8 to 1024")
+        raise InputError(f"size: expected an integer number of pixels from 8 to 1024, got {size!r}")

@@ -1,10 +1,10 @@
-"""DeepMind Lab's public recordings (RL Unplugged) as recordings of ours.
+"""Convert the public DeepMind Lab recordings of RL Unplugged to the recording format of `tdvae.data.recording`.
 
-An example is an episode of T frames with int64 ``start_idx``; floats ``observations_reward`` (T), ``rewards`` (T),
+An example is an episode of T frames. It has int64 ``start_idx``; floats ``observations_reward`` (T), ``rewards`` (T),
 ``discounts`` (T) and ``observations_action`` (T × actions, one-hot); and bytes ``observations_pixels`` (T), each a PNG
-of 72 × 96 pixels. OpenCV wrote those pictures and took red for blue: decoded as they are they come out BGR, and are
-turned back here. ``observations_action`` and ``observations_reward`` are what led to and came with the frame, which is
-our convention too; ``rewards`` is what followed.
+of 72 × 96 pixels. The images were written by OpenCV with red and blue exchanged: they decode as BGR, and are converted
+to RGB here. ``observations_action`` is the action that led to the frame and ``observations_reward`` the reward that
+arrived with it, which is the convention of our recordings too. ``rewards`` is the reward that followed the frame.
 """
 
 from __future__ import annotations
@@ -33,27 +33,28 @@ def convert(
     frames: int | None = None,
     progress: Callable[[int], None] = lambda frames: None,
 ) -> None:
-    """Write the episodes of ``files`` into a recording at ``out``; all, or whole ones until there are ``frames``.
+    """Write the episodes of ``files`` to a new recording at ``out``.
 
-    A damaged file stops it, and no file is left. ``progress`` is told how many frames there are so far.
+    With ``frames``, the conversion stops after the episode that reaches this number of frames. A damaged file raises
+    an error, and no recording is written. ``progress`` is called with the number of frames written so far.
     """
     if not files:
-        raise InputError("files: got none, expected at least one TFRecord of RL Unplugged")
+        raise InputError("files: expected at least one TFRecord file of RL Unplugged, got none")
     if frames is not None and frames < 1:
-        raise InputError(f"frames: got {frames}, expected at least 1")
+        raise InputError(f"frames: expected at least 1, got {frames}")
     check_size(size)
     check_new_file(out)
     paths = [Path(file) for file in files]
-    episodes = (found for path in paths for found in read_episodes(path, size))
+    episodes = (episode for path in paths for episode in read_episodes(path, size))
     first = next(episodes, None)
     if first is None:
-        raise InputError(f"files: no episodes in {', '.join(map(str, paths))}")
+        raise InputError(f"files: expected at least one episode in {', '.join(map(str, paths))}, got none")
     names = [f"action {number}" for number in range(first[1])]
     about = {"world": "RL Unplugged, DeepMind Lab", "files": ["/".join(path.parts[-3:]) for path in paths]}
     with RecordingWriter(out, size, names, pose=False, about=about) as writer:
         for episode, n_actions in _with_first(first, episodes):
             if n_actions != len(names):
-                raise InputError(f"files: got episodes of {len(names)} and of {n_actions} actions, expected one number")
+                raise InputError(f"files: expected {len(names)} actions in every episode, got {n_actions}")
             writer.append(episode)
             progress(writer.frames)
             if frames is not None and writer.frames >= frames:
@@ -66,29 +67,29 @@ def _with_first(first: tuple[Episode, int], others: Iterator[tuple[Episode, int]
 
 
 def read_episodes(path: str | Path, size: int = 64) -> Iterator[tuple[Episode, int]]:
-    """The episodes of one file, and how many actions there are to choose from."""
+    """Yield each episode of one file with the size of the action space."""
     for number, example in enumerate(read_examples(path)):
         try:
-            yield _episode(example, size)
+            yield _parse_episode(example, size)
         except InputError as error:
             raise InputError(f"file: {path}, episode {number}: {error}") from error
 
 
-def _episode(example: dict[str, Feature], size: int) -> tuple[Episode, int]:
-    pictures = example.get("observations_pixels")
-    if not isinstance(pictures, list) or not pictures:
-        raise InputError("observations_pixels: got none, expected a list of pictures")
-    steps = len(pictures)
-    reward, rewards, discounts, one_hot = (_floats(example, name) for name in _FLOATS)
+def _parse_episode(example: dict[str, Feature], size: int) -> tuple[Episode, int]:
+    images = example.get("observations_pixels")
+    if not isinstance(images, list) or not images:
+        raise InputError("observations_pixels: expected a list of images, got none")
+    steps = len(images)
+    reward, rewards, discounts, one_hot = (_get_floats(example, name) for name in _FLOATS)
     for name, values in zip(_FLOATS[:3], (reward, rewards, discounts), strict=True):
         if len(values) != steps:
-            raise InputError(f"{name}: got {len(values)} values, expected {steps}, one for each picture")
-    actions, n_actions = _actions(one_hot, steps)
-    if _start(example) == 0:
-        # The agent is given some previous action and reward at the start of an episode too, but there were none.
+            raise InputError(f"{name}: expected {steps} values, one per image, got {len(values)}")
+    actions, n_actions = _parse_actions(one_hot, steps)
+    if _start_index(example) == 0:
+        # The first frame of an episode has a previous action and reward in the file, but none took place.
         actions[0], reward[0] = NO_ACTION, 0
     episode = Episode(
-        frames=np.stack([_decode(picture, size) for picture in pictures]),
+        frames=np.stack([_decode(image, size) for image in images]),
         actions=actions,
         rewards=reward,
         pose=None,
@@ -98,40 +99,42 @@ def _episode(example: dict[str, Feature], size: int) -> tuple[Episode, int]:
     return episode, n_actions
 
 
-def _floats(example: dict[str, Feature], name: str) -> npt.NDArray[np.float32]:
+def _get_floats(example: dict[str, Feature], name: str) -> npt.NDArray[np.float32]:
     values: Any = example.get(name)
     if not isinstance(values, np.ndarray) or values.dtype != np.float32:
         given = "none" if values is None else "bytes" if isinstance(values, list) else str(values.dtype)
-        raise InputError(f"{name}: got {given}, expected floats")
+        raise InputError(f"{name}: expected floats, got {given}")
     if not np.isfinite(values).all():
-        raise InputError(f"{name}: got NaN or infinite values, expected finite ones")
+        raise InputError(f"{name}: expected finite values, got NaN or infinity")
     return values.copy()
 
 
-def _start(example: dict[str, Feature]) -> int:
+def _start_index(example: dict[str, Feature]) -> int:
     values: Any = example.get("start_idx")
     if not isinstance(values, np.ndarray) or values.dtype != np.int64 or values.shape != (1,):
-        raise InputError("start_idx: expected one whole number")
+        raise InputError(f"start_idx: expected one int64, got {0 if values is None else len(values)} values")
     return int(values[0])
 
 
-def _actions(one_hot: npt.NDArray[np.float32], steps: int) -> tuple[npt.NDArray[np.int16], int]:
+def _parse_actions(one_hot: npt.NDArray[np.float32], steps: int) -> tuple[npt.NDArray[np.int16], int]:
     if len(one_hot) == 0 or len(one_hot) % steps:
-        raise InputError(f"observations_action: got {len(one_hot)} values, expected a multiple of {steps} pictures")
+        raise InputError(
+            f"observations_action: expected a multiple of {steps} values, the number of images, got {len(one_hot)}"
+        )
     rows = one_hot.reshape(steps, -1)
     if not (np.isin(rows, (0, 1)).all() and (rows.sum(axis=1) <= 1).all()):
-        raise InputError("observations_action: got rows that are not one-hot")
+        raise InputError("observations_action: expected one-hot rows, got other values")
     return np.where(rows.any(axis=1), rows.argmax(axis=1), NO_ACTION).astype(np.int16), rows.shape[1]
 
 
-def _decode(picture: bytes, size: int) -> npt.NDArray[np.uint8]:
+def _decode(encoded: bytes, size: int) -> npt.NDArray[np.uint8]:
     try:
-        with Image.open(io.BytesIO(picture), formats=("PNG", "JPEG")) as image:
+        with Image.open(io.BytesIO(encoded), formats=("PNG", "JPEG")) as image:
             bgr = np.asarray(image)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(
-            f"observations_pixels: a picture of {len(picture)} bytes is no PNG or JPEG ({error})"
+            f"observations_pixels: expected PNG or JPEG images, got {len(encoded)} other bytes ({error})"
         ) from error
     if bgr.ndim != 3 or bgr.shape[2] != 3:
-        raise InputError(f"observations_pixels: got a picture of shape {bgr.shape}, expected (height, width, 3)")
+        raise InputError(f"observations_pixels: expected an image of shape (height, width, 3), got {bgr.shape}")
     return to_square(np.ascontiguousarray(bgr[..., ::-1]), size)

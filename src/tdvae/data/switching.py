@@ -1,8 +1,8 @@
-r"""The switching oscillator: what was seen at the start decides the end, with a long stretch of neither between.
+r"""Simulation of the switching oscillator: the first observations decide the frequency after a long interval.
 
-The frequency is :math:`f_1` on :math:`[0, 10)`, :math:`f_2` on :math:`[10, 20)`, :math:`f_3` on the separating
-interval, all three uniform; on the last 20 steps it is :math:`f_a` if :math:`f_1 > f_2` and :math:`f_b` if not. The
-state runs on through a switch: only the speed of its turning changes.
+The frequency is :math:`f_1` on :math:`[0, 10)`, :math:`f_2` on :math:`[10, 20)` and :math:`f_3` on the separating
+interval; all three are uniform. On the last 20 time steps it is :math:`f_a` if :math:`f_1 > f_2` and :math:`f_b`
+otherwise. A switch changes the frequency only; the state is continuous.
 """
 
 from __future__ import annotations
@@ -17,54 +17,54 @@ from tdvae.data.oscillator import OscillatorSettings, oscillate, uniform
 from tdvae.errors import InputError
 from tdvae.types import Sequences
 
-FIRST, SECOND, LAST = 10, 10, 20  # lengths of the intervals of f_1, f_2 and of the final frequency
-OPENING = FIRST + SECOND  # all that tells which of the two was larger
+FIRST, SECOND, LAST = 10, 10, 20  # lengths of the intervals of f_1, f_2 and the final frequency
+OPENING = FIRST + SECOND  # only these observations show which of f_1 and f_2 is larger
 
 
 @dataclass(frozen=True)
 class SwitchingSettings(OscillatorSettings):
-    """The oscillator's reference noises and ranges, with a frequency that switches."""
+    """The reference settings of the oscillator, with a frequency that switches."""
 
     interval: int = 100
-    """Length of the separating interval, in steps."""
+    """Length of the separating interval, in time steps."""
     final: tuple[float, float] = (0.25, 0.5)
-    r"""The last frequency: :math:`f_a` after :math:`f_1 > f_2`, else :math:`f_b`."""
+    r"""The final frequencies: :math:`f_a` if :math:`f_1 > f_2`, otherwise :math:`f_b`."""
     length: int = field(init=False)
-    """Follows from the interval."""
+    """Computed from ``interval``."""
 
     def __post_init__(self) -> None:
         if self.interval < 1:
-            raise InputError(f"interval: got {self.interval}, expected at least 1 step between the switches")
+            raise InputError(f"interval: expected at least 1 step between the switches, got {self.interval}")
         if len(self.final) != 2 or not all(math.isfinite(f) for f in self.final) or self.final[0] == self.final[1]:
-            raise InputError(f"final: got {self.final}, expected two different frequencies")
+            raise InputError(f"final: expected two different finite frequencies, got {self.final}")
         object.__setattr__(self, "length", self.before_last + LAST)
         super().__post_init__()
 
     @property
     def before_last(self) -> int:
-        """How many observations come before the last interval: where the belief is asked what it remembers."""
+        """Number of observations before the last interval; the probes read the belief at this time."""
         return OPENING + self.interval
 
 
 @dataclass(frozen=True, eq=False)
 class SwitchingRecord:
-    """Simulated sequences (float32) together with what generated them."""
+    """Simulated sequences with the frequencies that generated them (float32)."""
 
     x: Tensor
     """Observations, (n, T, 1)."""
     frequencies: Tensor
-    """Of the four intervals, in radians per step, (n, 4)."""
+    """Frequencies of the four intervals, in radians per time step, (n, 4)."""
 
     @property
     def first_larger(self) -> Tensor:
-        """Whether f_1 > f_2, which decides the last frequency, (n,)."""
+        """Whether f_1 > f_2, which decides the final frequency, (n,)."""
         return self.frequencies[:, 0] > self.frequencies[:, 1]
 
 
 def simulate_switching(settings: SwitchingSettings, n: int, seed: int) -> SwitchingRecord:
-    """Draw ``n`` sequences: the same seed gives the same data, and the global random state is left alone."""
+    """Draw ``n`` sequences. The same seed gives the same data; the global random state is not used."""
     if n < 1:
-        raise InputError(f"n: got {n}, expected at least 1 sequence")
+        raise InputError(f"n: expected at least 1 sequence, got {n}")
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.stack([uniform(settings.frequency, n, generator) for _ in range(3)], dim=1)
     f_a, f_b = settings.final
@@ -72,7 +72,7 @@ def simulate_switching(settings: SwitchingSettings, n: int, seed: int) -> Switch
     frequencies = torch.cat([drawn, last[:, None]], dim=1)
     amplitude = uniform(settings.amplitude, n, generator)
     phase = uniform((0.0, 2 * math.pi), n, generator)
-    # The turn into an index is made at that index's frequency, so index 0 takes one from f_1's interval.
+    # The rotation into an index has that index's frequency. Index 0 has none, so f_1's interval has one fewer.
     lengths = torch.tensor([FIRST - 1, SECOND, settings.interval, LAST])
     _, x = oscillate(settings, frequencies.repeat_interleave(lengths, dim=1), amplitude, phase, generator)
     return SwitchingRecord(x.float(), frequencies.float())
@@ -80,20 +80,20 @@ def simulate_switching(settings: SwitchingSettings, n: int, seed: int) -> Switch
 
 @dataclass(frozen=True, eq=False)
 class SwitchingCurriculum:
-    """A ``SequenceSource`` of sequences that are simulated when they are asked for: each is only ever seen once.
+    """A ``SequenceSource`` that simulates its sequences when they are selected.
 
-    They come in blocks, and each block has its own separating interval; so, read in order, the interval may follow
-    any curriculum. A block depends on the seed and its number alone.
+    Sequences are grouped in blocks, and each block has its own separating interval. Batches selected in order can
+    thus follow any curriculum of intervals. A block depends only on the seed and the number of the block.
     """
 
-    settings: SwitchingSettings  # all but the interval
-    intervals: tuple[int, ...]  # of each block
-    block: int  # sequences in a block
+    settings: SwitchingSettings  # its interval is not used
+    intervals: tuple[int, ...]  # the separating interval of each block
+    block: int  # number of sequences in a block
     seed: int
 
     def __post_init__(self) -> None:
         if not self.intervals or min(self.intervals) < 1:
-            raise InputError(f"intervals: expected at least one block, each of at least 1 step, got {self.intervals}")
+            raise InputError(f"intervals: expected one or more intervals of at least 1 step, got {self.intervals}")
         if self.block < 1:
             raise InputError(f"block: expected at least 1 sequence, got {self.block}")
 
@@ -105,13 +105,13 @@ class SwitchingCurriculum:
         return (OPENING + LAST + torch.tensor(self.intervals)).repeat_interleave(self.block)
 
     def select(self, index: Tensor) -> Sequences:
-        """The sequences at ``index``, padded to the longest of them."""
+        """Return the sequences at ``index``, padded to the longest of them."""
         blocks = index // self.block
         lengths = OPENING + LAST + torch.tensor(self.intervals)[blocks]
         x = torch.zeros(len(index), int(lengths.max()), 1)
         for number in blocks.unique().tolist():
             rows = blocks == number
             settings = replace(self.settings, interval=self.intervals[number])
-            drawn = simulate_switching(settings, self.block, self.seed + number).x
-            x[rows, : settings.length] = drawn[index[rows] % self.block]
+            simulated = simulate_switching(settings, self.block, self.seed + number).x
+            x[rows, : settings.length] = simulated[index[rows] % self.block]
         return Sequences(x, lengths)

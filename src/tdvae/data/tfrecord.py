@@ -1,8 +1,9 @@
-"""TFRecord files and the tf.train.Example messages in them, read without TensorFlow.
+"""Read TFRecord files and the tf.train.Example messages in them, without TensorFlow.
 
-A record is: its length (8 bytes, little endian), a checksum of the length, the content, a checksum of the content. The
-checksums are CRC-32C, rotated and offset ("masked"). The file may be gzip. A content is a protocol buffer: of its wire
-format, only what tf.train.Example uses is understood, and unknown fields are skipped as the format demands.
+A record consists of its length (8 bytes, little endian), a checksum of the length, the content and a checksum of the
+content. The checksums are CRC-32C, rotated and offset ("masked"). The file may be compressed with gzip. The content is
+a protocol buffer. Of its wire format, only the part that tf.train.Example uses is implemented; unknown fields are
+skipped, as the format requires.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tdvae.errors import InputError
 
 Feature = list[bytes] | npt.NDArray[np.float32] | npt.NDArray[np.int64]
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # the wire types there are
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 _GZIP = b"\x1f\x8b"
 
 
@@ -33,24 +34,24 @@ def masked_crc(data: bytes) -> int:
 
 
 def read_examples(path: str | Path) -> Iterator[dict[str, Feature]]:
-    """The examples of a file, one after another; damage is refused where it is met, with the record's number."""
+    """Yield the examples of a file. A damaged record raises an error with its number when it is reached."""
     path = Path(path)
     try:
         with path.open("rb") as file:
-            stream = _unpacked(file)
+            stream = _open_stream(file)
             number = 0
             while (content := _next_record(stream)) is not None:
                 yield parse_example(content)
                 number += 1
     except FileNotFoundError as error:
-        raise InputError(f"file: {path} does not exist") from error
+        raise InputError(f"file: expected an existing file, got {path}") from error
     except InputError as error:
-        raise InputError(f"file: {path} is damaged or not a TFRecord, at record {number}: {error}") from error
+        raise InputError(f"file: expected an undamaged TFRecord file, got {path}; record {number}: {error}") from error
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"file: {path} cannot be read: {error}") from error
+        raise InputError(f"file: expected a readable file, got {path} ({error})") from error
 
 
-def _unpacked(file: BinaryIO) -> BinaryIO:
+def _open_stream(file: BinaryIO) -> BinaryIO:
     start = file.read(2)
     file.seek(0)
     return io.BufferedReader(gzip.GzipFile(fileobj=file)) if start == _GZIP else file
@@ -61,116 +62,118 @@ def _next_record(stream: BinaryIO) -> bytes | None:
     if not header:
         return None
     if len(header) < 12:
-        raise InputError(f"got {len(header)} bytes of its header, expected 12")
+        raise InputError(f"expected a header of 12 bytes, got {len(header)}")
     length, checksum = struct.unpack("<QI", header)
-    if checksum != masked_crc(header[:8]):  # before so many bytes are asked for
-        raise InputError("its length does not have the checksum that is stored with it")
+    if checksum != masked_crc(header[:8]):  # checked before that many bytes are read
+        raise InputError("the length does not match its checksum")
     content = stream.read(length + 4)
     if len(content) < length + 4:
-        raise InputError(f"got {len(content)} bytes of its content, expected {length + 4}")
+        raise InputError(f"expected {length + 4} bytes of content and checksum, got {len(content)}")
     if struct.unpack_from("<I", content, length)[0] != masked_crc(content[:length]):
-        raise InputError("its content does not have the checksum that is stored with it")
+        raise InputError("the content does not match its checksum")
     return content[:length]
 
 
 def parse_example(content: bytes) -> dict[str, Feature]:
-    """The features of a tf.train.Example by name."""
+    """Return the features of a tf.train.Example by name."""
     features: dict[str, Feature] = {}
-    for part in _messages(memoryview(content), 1):
-        for entry in _messages(part, 1):
+    for part in _submessages(memoryview(content), 1):
+        for entry in _submessages(part, 1):
             name, feature = b"", memoryview(b"")
-            for field, wire, value in _fields(entry):
-                if wire == _BYTES and field == 1:
+            for field, wire_type, value in _parse_fields(entry):
+                if wire_type == _BYTES and field == 1:
                     name = bytes(value)
-                elif wire == _BYTES and field == 2:
+                elif wire_type == _BYTES and field == 2:
                     feature = value
-            features[_text(name)] = _feature(feature)
+            features[_decode_name(name)] = _parse_feature(feature)
     return features
 
 
-def _text(name: bytes) -> str:
+def _decode_name(name: bytes) -> str:
     try:
         return name.decode()
     except UnicodeDecodeError as error:
-        raise InputError(f"a feature's name is not UTF-8: {name[:40]!r}") from error
+        raise InputError(f"expected a feature name in UTF-8, got {name[:40]!r}") from error
 
 
-def _feature(message: memoryview) -> Feature:
-    """One of the three lists; the last one given counts, as the format demands. An empty feature has no values."""
+def _parse_feature(message: memoryview) -> Feature:
+    """Parse one of the three lists; of several, the last is used, as the format requires. The default is empty."""
     result: Feature = []
-    for field, wire, values in _fields(message):
-        if wire != _BYTES:
+    for field, wire_type, values in _parse_fields(message):
+        if wire_type != _BYTES:
             continue
         if field == 1:
-            result = [bytes(value) for value in _messages(values, 1)]
+            result = [bytes(value) for value in _submessages(values, 1)]
         elif field == 2:
-            result = np.frombuffer(b"".join(_packed(values, _FIXED32)), "<f4").astype(np.float32)
+            result = np.frombuffer(b"".join(_numeric_values(values, _FIXED32)), "<f4").astype(np.float32)
         elif field == 3:
-            numbers = [_signed(n) for part in _packed(values, _VARINT) for n in _varints(part)]
+            numbers = [_to_signed(n) for part in _numeric_values(values, _VARINT) for n in _read_varints(part)]
             result = np.array(numbers, np.int64)
     return result
 
 
-def _packed(message: memoryview, single: int) -> Iterator[memoryview]:
-    """The values of field 1 as bytes, whether they are packed together or given one by one."""
-    for field, wire, value in _fields(message):
+def _numeric_values(message: memoryview, element_type: int) -> Iterator[memoryview]:
+    """Yield the values of field 1 as bytes; they may be packed into one field or stored in one field each."""
+    for field, wire_type, value in _parse_fields(message):
         if field != 1:
             continue
-        if wire not in (single, _BYTES):
-            raise InputError(f"a list of numbers has wire type {wire}, expected {single} or {_BYTES}")
-        if single == _FIXED32 and len(value) % 4:
-            raise InputError(f"a list of floats has {len(value)} bytes, expected a multiple of 4")
+        if wire_type not in (element_type, _BYTES):
+            raise InputError(f"expected wire type {element_type} or {_BYTES} for a list of numbers, got {wire_type}")
+        if element_type == _FIXED32 and len(value) % 4:
+            raise InputError(f"expected a multiple of 4 bytes for a list of floats, got {len(value)}")
         yield value
 
 
-def _messages(message: memoryview, wanted: int) -> Iterator[memoryview]:
-    for field, wire, value in _fields(message):
-        if field == wanted and wire == _BYTES:
+def _submessages(message: memoryview, wanted: int) -> Iterator[memoryview]:
+    for field, wire_type, value in _parse_fields(message):
+        if field == wanted and wire_type == _BYTES:
             yield value
 
 
-def _fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
-    """Number, wire type and content of each field; a varint's content is its own bytes."""
-    place = 0
-    while place < len(message):
-        key, place = _varint(message, place)
-        field, wire = key >> 3, key & 7
+def _parse_fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
+    """Yield the number, wire type and content of each field; the content of a varint is its encoded bytes."""
+    offset = 0
+    while offset < len(message):
+        key, offset = _read_varint(message, offset)
+        field, wire_type = key >> 3, key & 7
         if field == 0:
-            raise InputError("a field has the number 0, expected at least 1")
-        start = place
-        if wire == _VARINT:
-            _, place = _varint(message, place)
-        elif wire == _BYTES:
-            length, start = _varint(message, place)
-            place = start + length
-        elif wire in (_FIXED32, _FIXED64):
-            place += 4 if wire == _FIXED32 else 8
+            raise InputError("expected a field number of at least 1, got 0")
+        start = offset
+        if wire_type == _VARINT:
+            _, offset = _read_varint(message, offset)
+        elif wire_type == _BYTES:
+            length, start = _read_varint(message, offset)
+            offset = start + length
+        elif wire_type in (_FIXED32, _FIXED64):
+            offset += 4 if wire_type == _FIXED32 else 8
         else:
-            raise InputError(f"a field has wire type {wire}, expected 0, 1, 2 or 5")
-        if place > len(message):
-            raise InputError(f"a field ends at byte {place}, expected at most {len(message)}")
-        yield field, wire, message[start:place]
+            raise InputError(f"expected wire type 0, 1, 2 or 5, got {wire_type}")
+        if offset > len(message):
+            raise InputError(f"expected a field to end at byte {len(message)} or before, got {offset}")
+        yield field, wire_type, message[start:offset]
 
 
-def _varint(message: memoryview, place: int) -> tuple[int, int]:
-    """An unsigned number of 7 bits per byte, lowest first, and the place after it."""
+def _read_varint(message: memoryview, offset: int) -> tuple[int, int]:
+    """Return an unsigned integer, stored as 7 bits per byte with the lowest first, and the offset after it."""
     number = 0
-    for i, byte in enumerate(message[place : place + 10]):
+    for i, byte in enumerate(message[offset : offset + 10]):
         number |= (byte & 0x7F) << 7 * i
         if byte < 0x80:
             if number >= 1 << 64:
                 break
-            return number, place + i + 1
-    raise InputError(f"a number at byte {place} has no end, expected at most 10 bytes and 64 bits")
+            return number, offset + i + 1
+    raise InputError(
+        f"expected a number of at most 10 bytes and 64 bits, got an unterminated or larger one at byte {offset}"
+    )
 
 
-def _varints(message: memoryview) -> Iterator[int]:
-    place = 0
-    while place < len(message):
-        number, place = _varint(message, place)
+def _read_varints(message: memoryview) -> Iterator[int]:
+    offset = 0
+    while offset < len(message):
+        number, offset = _read_varint(message, offset)
         yield number
 
 
-def _signed(number: int) -> int:
-    """int64 travels as its two's complement."""
+def _to_signed(number: int) -> int:
+    """Convert from two's complement, in which int64 is stored."""
     return number - (1 << 64) if number >= 1 << 63 else number

@@ -1,5 +1,5 @@
-"""First-person 3D worlds: ViZDoom, MiniWorld, DeepMind Lab or any Gymnasium environment with pictures; who walks in
-them; and the recorder."""
+"""First-person 3D worlds: adapters for ViZDoom, MiniWorld, DeepMind Lab and Gymnasium environments with images, agents
+and the recorder."""
 
 from tdvae.envs.first_person.agents import HolderSettings, WalkerSettings
 from tdvae.envs.first_person.from_gymnasium import GymnasiumWorld

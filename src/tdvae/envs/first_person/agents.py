@@ -1,12 +1,12 @@
-"""Who walks while the recorder looks. All its choices come from its seed.
+"""Agents that choose the actions of a recording. All their random choices come from a given generator.
 
-- The **walker** tends to walk forward and to turn. It walks for a number of steps drawn from a geometric law of mean
-  ``walk``, then turns for 1 to ``longest_turn`` steps, to a side drawn anew, and walks again. When it feels that a wall
-  stops it, it turns away at once, for ``away`` more steps than it would turn otherwise; as long as it gets nowhere it
-  keeps to one side, so that it comes out of corners. It feels how far a step took it, if the world tells its place:
-  less than a fifth of its longest stride is a wall. Else it must see it: a frame that is as it was before the step.
-- The **holder** knows nothing of the actions: it draws one uniformly and holds it for a number of steps drawn from a
-  geometric law of mean ``hold``. It is for environments where it is not known which actions walk and turn.
+- The **walker** alternates between walking forward and turning. It walks for a number of steps drawn from a geometric
+  distribution with mean ``walk``, then turns for 1 to ``longest_turn`` steps to a random side, and walks again. When a
+  wall stops it, it turns at once, for ``away`` additional steps. Until it has moved again it turns to the same side, so
+  that it leaves corners. If the world provides the pose, a step of less than a fifth of the longest step so far counts
+  as stopped by a wall. Otherwise a frame that is unchanged after the step does.
+- The **holder** draws an action uniformly and repeats it for a number of steps drawn from a geometric distribution with
+  mean ``hold``. It is for environments where it is not known which actions walk and turn.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from tdvae.errors import InputError
 
 @dataclass(frozen=True)
 class WalkerSettings:
-    """How the walker walks; see :mod:`tdvae.envs.first_person.agents`."""
+    """Settings of the walker; see :mod:`tdvae.envs.first_person.agents`."""
 
     walk: float = 12.0
-    """Mean number of steps forward, if no wall is met."""
+    """Mean number of steps forward, if no wall stops the walker."""
     longest_turn: int = 4
-    """A turn takes 1 to this many steps."""
+    """Maximum number of steps of a turn; the minimum is 1."""
     away: int = 6
-    """A turn away from a wall takes so many more."""
+    """Number of additional steps of a turn at a wall."""
 
     def __post_init__(self) -> None:
         if not self.walk >= 1:
-            raise InputError(f"walk: got {self.walk}, expected a mean of at least 1 step")
+            raise InputError(f"walk: expected a mean of at least 1 step, got {self.walk}")
         if self.longest_turn < 1:
-            raise InputError(f"longest_turn: got {self.longest_turn}, expected at least 1 step")
+            raise InputError(f"longest_turn: expected at least 1 step, got {self.longest_turn}")
         if self.away < 0:
-            raise InputError(f"away: got {self.away}, expected at least 0 steps")
+            raise InputError(f"away: expected at least 0 steps, got {self.away}")
 
 
 @dataclass(frozen=True)
 class HolderSettings:
-    """How long the holder holds an action; see :mod:`tdvae.envs.first_person.agents`."""
+    """Settings of the holder; see :mod:`tdvae.envs.first_person.agents`."""
 
     hold: float = 4.0
-    """Mean number of steps."""
+    """Mean number of steps for which an action is repeated."""
 
     def __post_init__(self) -> None:
         if not self.hold >= 1:
-            raise InputError(f"hold: got {self.hold}, expected a mean of at least 1 step")
+            raise InputError(f"hold: expected a mean of at least 1 step, got {self.hold}")
 
 
 AgentSettings = WalkerSettings | HolderSettings
@@ -58,28 +58,28 @@ AgentSettings = WalkerSettings | HolderSettings
 
 class Agent(Protocol):
     def act(self, view: View) -> int:
-        """The next action, from what is seen now."""
+        """Return the next action, given the current view."""
         ...
 
 
-_STARTING = 2  # steps in which a body may still be gathering speed
-_STILL = 0.5  # mean change of a frame's pixels, of 255, below which it is as it was
+_ACCELERATION_STEPS = 2  # at the start of a walk, in which the agent may still be slow
+_MIN_FRAME_CHANGE = 0.5  # mean absolute difference of pixels (0 to 255) below which a frame counts as unchanged
 
 
 class Walker:
-    """For one episode; a new one begins with a new walker."""
+    """An agent that walks and turns, for one episode; see the module docstring."""
 
     def __init__(self, moves: Moves, settings: WalkerSettings, random: np.random.Generator) -> None:
         self.moves, self.settings, self.random = moves, settings, random
         self.side = moves.left
-        self.before: View | None = None
+        self.previous: View | None = None
         self.longest_stride = 0.0
-        self.got_somewhere = True  # in the last walk
+        self.made_progress = True  # whether any step since the last turn moved the agent
         self._walk()
 
     def act(self, view: View) -> int:
-        if self._at_a_wall(view):
-            if self.got_somewhere:
+        if self._hit_wall(view):
+            if self.made_progress:
                 self._choose_side()
             self._turn(self.settings.away)
         elif self.steps_left == 0 and self.action == self.moves.forward:
@@ -89,31 +89,31 @@ class Walker:
             self._walk()
         self.steps_left -= 1
         self.steps_done += 1
-        self.before = view
+        self.previous = view
         return self.action
 
-    def _at_a_wall(self, view: View) -> bool:
-        """Whether the step that led here was one forward, and into a wall."""
-        if self.action != self.moves.forward or self.before is None:
+    def _hit_wall(self, view: View) -> bool:
+        """Return whether the last action was a step forward that a wall stopped."""
+        if self.action != self.moves.forward or self.previous is None:
             return False
-        if view.pose is None or self.before.pose is None:
-            stopped = bool(np.abs(view.frame.astype(np.int16) - self.before.frame).mean() < _STILL)
+        if view.pose is None or self.previous.pose is None:
+            stopped = bool(np.abs(view.frame.astype(np.int16) - self.previous.frame).mean() < _MIN_FRAME_CHANGE)
         else:
-            stride = math.dist(view.pose[:2], self.before.pose[:2])
+            stride = math.dist(view.pose[:2], self.previous.pose[:2])
             self.longest_stride = max(self.longest_stride, stride)
-            least = 0.05 if self.steps_done <= _STARTING else 0.2
-            stopped = stride <= least * self.longest_stride
-        self.got_somewhere = self.got_somewhere or not stopped
+            threshold = 0.05 if self.steps_done <= _ACCELERATION_STEPS else 0.2
+            stopped = stride <= threshold * self.longest_stride
+        self.made_progress = self.made_progress or not stopped
         return stopped
 
     def _walk(self) -> None:
-        self._begin(self.moves.forward, int(self.random.geometric(1 / self.settings.walk)))
+        self._start(self.moves.forward, int(self.random.geometric(1 / self.settings.walk)))
 
-    def _turn(self, further: int) -> None:
-        self.got_somewhere = False
-        self._begin(self.side, further + int(self.random.integers(1, self.settings.longest_turn + 1)))
+    def _turn(self, extra_steps: int) -> None:
+        self.made_progress = False
+        self._start(self.side, extra_steps + int(self.random.integers(1, self.settings.longest_turn + 1)))
 
-    def _begin(self, action: int, steps: int) -> None:
+    def _start(self, action: int, steps: int) -> None:
         self.action, self.steps_left, self.steps_done = action, steps, 0
 
     def _choose_side(self) -> None:
@@ -121,6 +121,8 @@ class Walker:
 
 
 class Holder:
+    """An agent that repeats random actions; see the module docstring."""
+
     def __init__(self, actions: int, settings: HolderSettings, random: np.random.Generator) -> None:
         self.actions, self.settings, self.random = actions, settings, random
         self.action, self.steps_left = 0, 0
@@ -134,7 +136,7 @@ class Holder:
 
 
 def default_agent(world: World) -> AgentSettings:
-    """The walker, where it is known how to walk."""
+    """Return the walker's settings if the world's moves are known, otherwise the holder's."""
     return HolderSettings() if world.moves is None else WalkerSettings()
 
 
@@ -142,7 +144,7 @@ def make_agent(world: World, settings: AgentSettings, random: np.random.Generato
     if isinstance(settings, HolderSettings):
         return Holder(len(world.actions), settings, random)
     if world.moves is None:
-        raise InputError(f"agent: a walker must know which actions of {world.name} walk and turn; say so with moves")
+        raise InputError(f"agent: expected HolderSettings, or moves for {world.name}, got WalkerSettings without moves")
     return Walker(world.moves, settings, random)
 
 

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment that shows RGB pictures and has a list of actions."""
+"""Adapter for any Gymnasium environment with RGB image observations and discrete actions."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ Info = dict[str, Any]
 
 
 def pose_from_info(info: Info) -> Pose | None:
-    """An environment that puts its ``pose`` (x, y, heading in radians) into ``info`` has it recorded."""
+    """Return ``info["pose"]`` (x, y, heading in radians), or None if the environment provides none."""
     if "pose" not in info:
         return None
     pose = tuple(float(number) for number in np.ravel(info["pose"]))
     if len(pose) != 3:
-        raise InputError(f"info['pose']: got {len(pose)} numbers, expected x, y and heading")
+        raise InputError(f"info['pose']: expected x, y and heading, got {len(pose)} numbers")
     return pose[0], pose[1], pose[2]
 
 
 class GymnasiumWorld:
-    """An environment as a world. Observations are pictures, or a dictionary in which exactly one is (or name it).
+    """A Gymnasium environment as a world. An observation is an image or a dictionary that contains one.
 
-    An action lasts ``repeat`` steps; their rewards are added. ``shows_end=False`` is for environments whose last
-    observation is not a picture of the world: it is then left out.
+    ``image`` is the key of the image in the dictionary; it is needed if there are several. An action is repeated for
+    ``repeat`` steps, and their rewards are added. ``shows_end=False`` is for environments whose last observation is
+    not an image of the world; that observation is then dropped.
     """
 
     def __init__(
@@ -50,9 +51,7 @@ class GymnasiumWorld:
         self._image, self._pose, self._settings = _image_key(env, image), pose, settings or {}
         space = env.action_space
         if not isinstance(space, spaces.Discrete):
-            raise InputError(
-                f"env: the actions of {self.name} are {one_line(space)}, expected Discrete: a list to choose from"
-            )
+            raise InputError(f"env: expected Discrete actions, got {one_line(space)} in {self.name}")
         self._first_action = int(space.start)
         self.actions = tuple(actions) if actions else tuple(f"action {number}" for number in range(int(space.n)))
         self.moves = moves
@@ -67,45 +66,45 @@ class GymnasiumWorld:
         return self._view(observation, info)
 
     def step(self, action: int) -> Step:
-        total = 0.0
+        total_reward = 0.0
         for _ in range(self.repeat):
             observation, reward, terminated, truncated, info = self.env.step(self._first_action + action)
-            total += float(reward)
+            total_reward += float(reward)
             if terminated or truncated:
                 break
-        over = terminated or truncated
-        view = self._view(observation, info) if self.shows_end or not over else None
-        return Step(view, total, bool(terminated), bool(truncated))
+        done = terminated or truncated
+        view = self._view(observation, info) if self.shows_end or not done else None
+        return Step(view, total_reward, bool(terminated), bool(truncated))
 
     def close(self) -> None:
         self.env.close()
 
     def _view(self, observation: Any, info: Info) -> View:
         frame = np.asarray(observation if self._image is None else observation[self._image])
-        return View(frame.copy(), self._pose(info))  # some environments draw each frame into the same memory
+        return View(frame.copy(), self._pose(info))  # a copy, because some environments reuse the memory of a frame
 
 
 def _image_key(env: Env, wanted: str | None) -> str | None:
-    """Where in an observation the picture is; None if it is all of it."""
+    """Return the key of the image in a dictionary observation; None if the observation is the image."""
     space = env.observation_space
     name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
     if not isinstance(space, spaces.Dict):
         if not isinstance(space, spaces.Box) or len(space.shape) not in (2, 3):
             raise InputError(
-                f"env: {name} shows no pictures: its observations are {one_line(space)}, expected bytes "
-                "(height, width, 3); gymnasium.wrappers.AddRenderObservation turns what it draws into pictures"
+                f"env: expected images (height, width, 3) of uint8, got observations {one_line(space)} of {name}; "
+                "gymnasium.wrappers.AddRenderObservation makes images of what an environment renders"
             )
         check_image(f"env: observations of {name}", space.shape, space.dtype)
         return None
-    pictures = [key for key, part in space.spaces.items() if _is_image(part)]
-    if wanted is not None and wanted in pictures:
+    images = [key for key, part in space.spaces.items() if _is_image(part)]
+    if wanted is not None and wanted in images:
         return wanted
-    if wanted is not None or len(pictures) != 1:
+    if wanted is not None or len(images) != 1:
         raise InputError(
-            f"env: of the observations {list(space.spaces)} of {name}, {pictures or 'none'} are RGB pictures; "
-            f"expected {wanted or 'exactly one'}"
+            f"env: expected {wanted or 'exactly one'} as RGB image among the observations {list(space.spaces)} "
+            f"of {name}, got {images or 'none'}"
         )
-    return str(pictures[0])
+    return str(images[0])
 
 
 def _is_image(space: spaces.Space[Any]) -> bool:
@@ -115,4 +114,4 @@ def _is_image(space: spaces.Space[Any]) -> bool:
 def _check_moves(moves: Moves, n: int) -> None:
     numbers = (moves.forward, moves.left, moves.right)
     if len(set(numbers)) < 3 or not all(0 <= number < n for number in numbers):
-        raise InputError(f"moves: got {numbers}, expected three different actions from 0 to {n - 1}")
+        raise InputError(f"moves: expected three different actions from 0 to {n - 1}, got {numbers}")

@@ -1,8 +1,9 @@
-"""DeepMind Lab, for those who have built its Python module ``deepmind_lab``.
+"""Adapter for DeepMind Lab; requires its Python module ``deepmind_lab``, which must be built from source.
 
-An action is held for 4 of Lab's 60 frames a second; turning is 20 of Lab's "pixels per frame", about 8° in that time.
-Lab draws the frames at the size of the recording. Position and heading are recorded where a level has Lab's debug
-observations. Lab shows no frame after the last step, and does not say why a level ended: it counts as terminated.
+An action is repeated for 4 of Lab's 60 frames per second. A turn has a speed of 20 of Lab's "pixels per frame", about
+8° per action. Lab renders the frames at the size of the recording. Position and heading are recorded if a level
+provides Lab's debug observations. Lab shows no frame after the last step and gives no reason for the end of an episode,
+which therefore counts as terminated.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tdvae.errors import InputError
 
 PREFIX = "deepmind_lab:"
 REPEAT = 4
-_FRAME, _PLACE, _ROTATION = "RGB_INTERLEAVED", "DEBUG.POS.TRANS", "DEBUG.POS.ROT"
+_FRAME, _POSITION, _ROTATION = "RGB_INTERLEAVED", "DEBUG.POS.TRANS", "DEBUG.POS.ROT"
 _LOOK, _STRAFE, _MOVE = "LOOK_LEFT_RIGHT_PIXELS_PER_FRAME", "STRAFE_LEFT_RIGHT", "MOVE_BACK_FORWARD"
 _ACTIONS = {
     "none": {},
@@ -29,14 +30,13 @@ _ACTIONS = {
     "strafe left": {_STRAFE: -1},
     "strafe right": {_STRAFE: 1},
 }
-_HOW = (
-    "build it from DeepMind Lab's sources (no package index has it), or turn its public recordings into one with: "
-    "tdvae convert"
+_INSTALL_HINT = (
+    "build it from DeepMind Lab's sources (no package index has it), or convert public recordings with: tdvae convert"
 )
 
 
 class LabWorld:
-    """A level of DeepMind Lab by its name, such as ``seekavoid_arena_01``."""
+    """A level of DeepMind Lab, given its name, such as ``seekavoid_arena_01``."""
 
     def __init__(self, level: str, repeat: int | None = None, size: int = 64, renderer: str = "software") -> None:
         self.repeat, self.size, self.renderer = check_repeat(REPEAT if repeat is None else repeat), size, renderer
@@ -44,19 +44,21 @@ class LabWorld:
         self.actions = tuple(_ACTIONS)
         self.moves = Moves(*(self.actions.index(name) for name in ("forward", "turn left", "turn right")))
         if not level:
-            raise InputError(f"env: got {self.name!r}, expected a level after the colon")
-        lab = optional_package("deepmind_lab", self.name, _HOW)
-        asked = lab.Lab(level, [])
-        offered = {spec["name"] for spec in asked.observation_spec()}
-        asked.close()
-        if _FRAME not in offered:
-            raise InputError(f"env: {self.name} shows no pictures: {_FRAME} is not among {sorted(offered)}")
-        self._tells_pose = {_PLACE, _ROTATION} <= offered
-        wanted = [_FRAME, _PLACE, _ROTATION] if self._tells_pose else [_FRAME]
+            raise InputError(f"env: expected a level after the colon, got {self.name!r}")
+        lab = optional_package("deepmind_lab", self.name, _INSTALL_HINT)
+        probe = lab.Lab(level, [])
+        available = {spec["name"] for spec in probe.observation_spec()}
+        probe.close()
+        if _FRAME not in available:
+            raise InputError(f"env: expected the observation {_FRAME} in {self.name}, got {sorted(available)}")
+        self._has_pose = {_POSITION, _ROTATION} <= available
+        observations = [_FRAME, _POSITION, _ROTATION] if self._has_pose else [_FRAME]
         config = {"width": str(size), "height": str(size)}
-        self._lab = lab.Lab(level, wanted, config=config, renderer=renderer)
-        inputs = [spec["name"] for spec in self._lab.action_spec()]
-        self._amounts = [np.array([amounts.get(name, 0) for name in inputs], np.intc) for amounts in _ACTIONS.values()]
+        self._lab = lab.Lab(level, observations, config=config, renderer=renderer)
+        input_names = [spec["name"] for spec in self._lab.action_spec()]
+        self._raw_actions = [
+            np.array([values.get(name, 0) for name in input_names], np.intc) for values in _ACTIONS.values()
+        ]
 
     def settings(self) -> dict[str, Any]:
         return {"repeat": self.repeat, "width": self.size, "height": self.size, "renderer": self.renderer}
@@ -66,7 +68,7 @@ class LabWorld:
         return self._view()
 
     def step(self, action: int) -> Step:
-        reward = float(self._lab.step(self._amounts[action], num_steps=self.repeat))
+        reward = float(self._lab.step(self._raw_actions[action], num_steps=self.repeat))
         if not self._lab.is_running():
             return Step(None, reward, terminated=True)
         return Step(self._view(), reward)
@@ -75,11 +77,11 @@ class LabWorld:
         self._lab.close()
 
     def _view(self) -> View:
-        seen = self._lab.observations()
-        frame = np.array(seen[_FRAME])
+        observations = self._lab.observations()
+        frame = np.array(observations[_FRAME])
         check_image(f"env: {_FRAME} of {self.name}", frame.shape, frame.dtype)
         pose: Pose | None = None
-        if self._tells_pose:
-            (x, y, _), (_, yaw, _) = seen[_PLACE], seen[_ROTATION]
+        if self._has_pose:
+            (x, y, _), (_, yaw, _) = observations[_POSITION], observations[_ROTATION]
             pose = float(x), float(y), math.radians(float(yaw))
         return View(frame, pose)

@@ -1,9 +1,9 @@
-"""ViZDoom: Doom's engine as a world, installable, without a screen, and the same under the same seed.
+"""Adapter for ViZDoom, which runs Doom's engine without a screen and is deterministic given a seed.
 
-The engine draws without weapon, status bar and crosshair: what is seen then is the world and nothing else. It draws
-320 × 240 pixels, each from one point of a texture; averaged down, far walls and floors do not flicker. An action is
-held for 4 of Doom's tics (of which there are 35 a second), about 14° of a turn or 20 units of a walk. The game shows
-no frame after its last step, but a reward comes with it (`unseen_reward` of the recording).
+The weapon, the status bar and the crosshair are not rendered, so that frames show the world only. The engine renders
+320 × 240 pixels and takes each pixel from one point of a texture; the average over pixels keeps distant walls and
+floors from flickering. An action is repeated for 4 of Doom's 35 tics per second: a turn of about 14° or a walk of 20
+map units. The game shows no frame after its last step; the reward of that step is stored as `unseen_reward`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tdvae.envs.first_person.world import Moves, Pose, Step, View, check_repeat,
 from tdvae.errors import InputError
 
 REPEAT = 4
-_LOOKS: dict[str, Any] = {
+_RENDER_SETTINGS: dict[str, Any] = {
     "screen_resolution": "RES_320X240",
     "render_weapon": False,
     "render_hud": False,
     "render_crosshair": False,
 }
 
-_FAILURES = (
+_ENGINE_ERRORS = (
     "ViZDoomErrorException",
     "ViZDoomIsNotRunningException",
     "ViZDoomUnexpectedExitException",
@@ -38,7 +38,7 @@ _FAILURES = (
 
 
 class VizdoomWorld(GymnasiumWorld):
-    """A ViZDoom scenario by its Gymnasium id; pose from the game's own variables, in map units."""
+    """A ViZDoom scenario, given its Gymnasium id. The pose comes from the game variables, in map units."""
 
     def __init__(self, env_id: str, repeat: int | None = None) -> None:
         repeat = check_repeat(REPEAT if repeat is None else repeat)
@@ -49,15 +49,15 @@ class VizdoomWorld(GymnasiumWorld):
             env = gymnasium.make(
                 env_id,
                 frame_skip=repeat,
-                disable_env_checker=True,  # it complains about the engine's own game variables
-                **_LOOKS,
+                disable_env_checker=True,  # the checker warns about the engine's game variables
+                **_RENDER_SETTINGS,
             )
         except (gymnasium.error.Error, TypeError) as error:
             self._folder.cleanup()
-            raise InputError(f"env: {env_id} cannot be opened ({one_line(error)})") from error
+            raise InputError(f"env: cannot open {env_id} ({one_line(error)})") from error
         game: Any = env.unwrapped
         self._engine = game.game
-        self._failures = tuple(getattr(vizdoom, name) for name in _FAILURES)
+        self._engine_errors = tuple(getattr(vizdoom, name) for name in _ENGINE_ERRORS)
         variables = [getattr(vizdoom.GameVariable, name) for name in ("POSITION_X", "POSITION_Y", "ANGLE")]
 
         def pose(info: Info) -> Pose:
@@ -67,7 +67,14 @@ class VizdoomWorld(GymnasiumWorld):
         try:
             names = _action_names(game, env_id)
             super().__init__(
-                env, 1, _moves(names), "screen", pose, names, shows_end=False, settings={"repeat": repeat, **_LOOKS}
+                env,
+                1,
+                _find_moves(names),
+                "screen",
+                pose,
+                names,
+                shows_end=False,
+                settings={"repeat": repeat, **_RENDER_SETTINGS},
             )
         except BaseException:
             env.close()
@@ -75,23 +82,26 @@ class VizdoomWorld(GymnasiumWorld):
             raise
 
     def reset(self, seed: int) -> View:
-        with self._explained():
+        with self._convert_errors():
             if self._engine.is_running():
                 return super().reset(seed)
-            # The engine starts now, and leaves a folder and a configuration where it starts: not where the user is.
+            # On start the engine writes a folder and a config file to the working directory, here a temporary one.
             with chdir(self._folder.name):
                 return super().reset(seed)
 
     def step(self, action: int) -> Step:
-        with self._explained():
+        with self._convert_errors():
             return super().step(action)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """The engine is a process of its own, and may be stopped: by Ctrl-C, before Python hears of it."""
+    def _convert_errors(self) -> Iterator[None]:
+        """Convert the exceptions of the engine to an `InputError`.
+
+        The engine is a separate process, so Ctrl-C can stop it before Python handles the interruption.
+        """
         try:
             yield
-        except self._failures as error:
+        except self._engine_errors as error:
             raise InputError(f"env: the game of {self.name} has stopped ({one_line(error)})") from error
 
     def close(self) -> None:
@@ -100,19 +110,21 @@ class VizdoomWorld(GymnasiumWorld):
 
 
 def _action_names(game: Any, env_id: str) -> list[str]:
-    """Each action by the buttons it holds."""
+    """Return the name of each action, made of the buttons that it holds."""
     if not isinstance(game.action_space, gymnasium.spaces.Discrete):
         raise InputError(
-            f"env: the actions of {env_id} are {one_line(game.action_space)}, expected Discrete: a scenario "
-            "whose id has no MultiBinary in it and which has no buttons with amounts"
+            f"env: expected Discrete actions, got {one_line(game.action_space)} in {env_id}; choose a scenario "
+            "without MultiBinary in its id and without continuous buttons"
         )
     buttons = [button.name for button in game.game.get_available_buttons()]
-    return ["+".join(b for b, held in zip(buttons, which, strict=True) if held) or "NONE" for which in game.button_map]
+    return [
+        "+".join(b for b, held in zip(buttons, states, strict=True) if held) or "NONE" for states in game.button_map
+    ]
 
 
-def _moves(names: list[str]) -> Moves | None:
-    wanted = ("MOVE_FORWARD", "TURN_LEFT", "TURN_RIGHT")
-    if not all(name in names for name in wanted):
+def _find_moves(names: list[str]) -> Moves | None:
+    required = ("MOVE_FORWARD", "TURN_LEFT", "TURN_RIGHT")
+    if not all(name in names for name in required):
         return None
-    forward, left, right = map(names.index, wanted)
+    forward, left, right = map(names.index, required)
     return Moves(forward, left, right)

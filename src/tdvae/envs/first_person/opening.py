@@ -1,4 +1,4 @@
-"""A world from what a user calls it."""
+"""Open a world, given its id."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tdvae.errors import InputError
 
 
 def open_world(env: str, repeat: int | None = None, size: int = 64, moves: Moves | None = None) -> World:
-    """The world called ``env``: a Gymnasium id, ``module:id``, or ``deepmind_lab:LEVEL``.
+    """Open the world with the id ``env``: a Gymnasium id, ``module:id``, or ``deepmind_lab:LEVEL``.
 
-    An action lasts ``repeat`` steps (by default 4 in ViZDoom and DeepMind Lab, else 1). ``moves`` are for
-    environments of which this package does not know which actions walk and turn.
+    An action is repeated for ``repeat`` steps; the default is 4 in ViZDoom and DeepMind Lab and 1 otherwise. ``moves``
+    names the actions that walk and turn, for environments of which this package does not know them.
     """
     check_size(size)
     known = env.startswith((from_lab.PREFIX, "Vizdoom", "MiniWorld-")) or env == corridors.ID
     if known and moves is not None:
-        raise InputError(f"moves: the actions of {env} are known; expected none")
+        raise InputError(f"moves: expected None, because the moves of {env} are known, got {moves}")
     if env.startswith(from_lab.PREFIX):
         return LabWorld(env.removeprefix(from_lab.PREFIX), repeat, size)
     if env.startswith("Vizdoom"):
@@ -34,16 +34,16 @@ def open_world(env: str, repeat: int | None = None, size: int = 64, moves: Moves
         return MiniworldWorld(env, repeat, size)
     options: dict[str, Any] = {"size": size} if env == corridors.ID else {}
     try:
-        made = gymnasium.make(env, **options)
+        environment = gymnasium.make(env, **options)
     except (gymnasium.error.Error, ImportError) as error:
-        raise InputError(f"env: {env!r} cannot be opened ({one_line(error)})") from error
+        raise InputError(f"env: cannot open {env!r} ({one_line(error)})") from error
     try:
         return GymnasiumWorld(
-            made,
+            environment,
             1 if repeat is None else repeat,
             corridors.MOVES if env == corridors.ID else moves,
             actions=corridors.ACTIONS if env == corridors.ID else None,
         )
     except BaseException:
-        made.close()
+        environment.close()
         raise

@@ -1,6 +1,6 @@
-"""An agent walks through a world, and what it sees becomes a recording.
+"""Record the observations of an agent in a world.
 
-Episode i depends on the seed and i only: a shorter recording is the beginning of a longer one.
+Episode i depends only on the seed and on i, so that a shorter recording is the beginning of a longer one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PACKAGES = ("tdvae", "numpy", "gymnasium", "h5py", "pillow", "vizdoom", "miniwo
 
 @dataclass
 class Summary:
-    """What was recorded."""
+    """Statistics of a recording."""
 
     path: Path
     agent: str
@@ -54,14 +54,15 @@ def record(
     agent: AgentSettings | None = None,
     progress: Callable[[int], None] = lambda frames: None,
 ) -> Summary:
-    """Record exactly ``frames`` frames of ``world``, in episodes of at most ``episode``, as squares of ``size`` pixels.
+    """Record exactly ``frames`` frames of ``world``, resized to ``size`` × ``size`` pixels.
 
-    The last episode is cut short where the frames are full. Without ``agent`` the walker walks, or the holder acts
-    where it is not known how to walk. ``progress`` is told how many frames there are so far. The world stays open.
+    An episode has at most ``episode`` frames; the last one is cut when the number of frames is reached. The default
+    ``agent`` is the walker, or the holder if the moves of the world are not known. ``progress`` is called with the
+    number of frames recorded so far. The world is not closed.
     """
-    for name, value, least in (("frames", frames, 1), ("episode", episode, 2), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise InputError(f"{name}: got {value!r}, expected a whole number of at least {least}")
+    for name, value, minimum in (("frames", frames, 1), ("episode", episode, 2), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+            raise InputError(f"{name}: expected an integer of at least {minimum}, got {value!r}")
     out = check_new_file(out)
     settings = default_agent(world) if agent is None else agent
     about = {
@@ -73,30 +74,32 @@ def record(
         "versions": _versions(),
     }
     summary = Summary(out, describe(settings)["kind"])
-    began = time.perf_counter()
+    started = time.perf_counter()
     with ExitStack() as stack:
         writer: RecordingWriter | None = None
         while summary.frames < frames:
             number = summary.episodes
-            walker = make_agent(world, settings, np.random.default_rng((seed, number, 1)))
-            seen = _play(world, walker, episode_seed(seed, number), min(episode, frames - summary.frames), size)
+            episode_agent = make_agent(world, settings, np.random.default_rng((seed, number, 1)))
+            max_frames = min(episode, frames - summary.frames)
+            recorded = _play(world, episode_agent, episode_seed(seed, number), max_frames, size)
             if writer is None:
-                # Only the first frames show whether the world tells poses.
-                pose = summary.has_pose = seen.pose is not None
+                # Created here, because only an episode shows whether the world provides poses.
+                pose = summary.has_pose = recorded.pose is not None
                 writer = stack.enter_context(RecordingWriter(out, size, world.actions, pose, about))
-            writer.append(seen)
-            _count(summary, seen, world.actions)
+            writer.append(recorded)
+            _update(summary, recorded, world.actions)
             progress(summary.frames)
-    summary.seconds = time.perf_counter() - began
+    summary.seconds = time.perf_counter() - started
     return summary
 
 
 def episode_seed(seed: int, number: int) -> int:
-    """31 bits, which every world takes."""
+    """Return the seed of an episode: 31 bits, which every world accepts."""
     return int(np.random.SeedSequence((seed, number)).generate_state(1)[0] >> 1)
 
 
-def _play(world: World, agent: Agent, seed: int, longest: int, size: int) -> Episode:
+def _play(world: World, agent: Agent, seed: int, max_frames: int, size: int) -> Episode:
+    """Record one episode of at most ``max_frames`` frames."""
     view: View | None = world.reset(seed)
     action, reward, ending = NO_ACTION, 0.0, Ending.CUT
     frames, actions, rewards, poses = [], [], [], []
@@ -107,7 +110,7 @@ def _play(world: World, agent: Agent, seed: int, longest: int, size: int) -> Epi
         rewards.append(reward)
         poses.append(view.pose)
         reward = 0.0
-        if ending != Ending.CUT or len(frames) == longest:
+        if ending != Ending.CUT or len(frames) == max_frames:
             break
         action = agent.act(View(frame, view.pose))
         step = world.step(action)
@@ -115,7 +118,7 @@ def _play(world: World, agent: Agent, seed: int, longest: int, size: int) -> Epi
         if step.truncated or step.terminated:
             ending = Ending.TRUNCATED if step.truncated else Ending.TERMINATED
         elif view is None:
-            raise InputError(f"env: {world.name} showed nothing though it was not over")
+            raise InputError(f"env: expected a frame from {world.name} until the episode ends, got none")
     return Episode(
         frames=np.stack(frames),
         actions=np.array(actions, np.int16),
@@ -127,13 +130,13 @@ def _play(world: World, agent: Agent, seed: int, longest: int, size: int) -> Epi
     )
 
 
-def _count(summary: Summary, seen: Episode, names: tuple[str, ...]) -> None:
-    summary.frames += len(seen)
-    summary.endings[seen.ending.name.lower()] += 1
-    summary.reward += float(seen.rewards.sum()) + seen.unseen_reward
-    for action, times in zip(*np.unique(seen.actions, return_counts=True), strict=True):
+def _update(summary: Summary, episode: Episode, names: tuple[str, ...]) -> None:
+    summary.frames += len(episode)
+    summary.endings[episode.ending.name.lower()] += 1
+    summary.reward += float(episode.rewards.sum()) + episode.unseen_reward
+    for action, count in zip(*np.unique(episode.actions, return_counts=True), strict=True):
         if action != NO_ACTION:
-            summary.actions[names[action]] += int(times)
+            summary.actions[names[action]] += int(count)
 
 
 def _versions() -> dict[str, Any]:

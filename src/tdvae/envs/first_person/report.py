@@ -1,4 +1,4 @@
-"""What whoever waits for a recording is told: a bar while it grows, a table when it is there."""
+"""Terminal output of recording and conversion: a progress bar, and a summary table of the file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tdvae.envs.first_person.recorder import Summary
 
 @contextmanager
 def progress_bar(title: str, frames: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, where that is a terminal; yields what is to be told the number of frames so far."""
+    """Show a progress bar on standard error if that is a terminal; yields a function of the number of frames so far."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("frames"))
     with Progress(
@@ -27,27 +27,29 @@ def progress_bar(title: str, frames: int | None) -> Iterator[Callable[[int], Non
 
 
 def show_recorded(summary: Summary) -> None:
-    """Who did what, how long it took, and what the file holds."""
-    taken = max(1, summary.actions.total())
-    acts = ", ".join(f"{name} {times / taken:.0%}" for name, times in summary.actions.most_common())
-    ends = ", ".join(f"{times} {name}" for name, times in summary.endings.most_common())
+    """Print a table with the agent, its actions, the time taken and the content of the file."""
+    total = max(1, summary.actions.total())
+    actions = ", ".join(f"{name} {count / total:.0%}" for name, count in summary.actions.most_common())
+    endings = ", ".join(f"{count} {name}" for name, count in summary.endings.most_common())
     speed = f"{summary.seconds:.1f} s, {summary.frames / max(summary.seconds, 1e-9):.0f} frames/s"
-    rows = {"agent": summary.agent, "actions": acts or "none", "endings": ends, "rewards": f"{summary.reward:g} in all"}
+    rewards = f"{summary.reward:g} in total"
+    rows = {"agent": summary.agent, "actions": actions or "none", "endings": endings, "rewards": rewards}
     _show(summary.path, {**rows, "time": speed})
 
 
 def show_converted(path: Path) -> None:
+    """Print a table with the content of a converted file."""
     with Recording(path) as recording:
-        _show(recording.path, {"actions": f"{len(recording.action_names)} to choose from"})
+        _show(recording.path, {"actions": f"{len(recording.action_names)} available"})
 
 
 def _show(path: Path, rows: dict[str, str]) -> None:
     with Recording(path) as recording:
-        shown = (
+        content = (
             f"{len(recording):,} frames of {recording.size} × {recording.size} in {len(recording.starts):,} episodes"
         )
         table = Table(title=f"{recording.about['world']} in {recording.path}", show_header=False)
-        table.add_row("recorded", shown)
+        table.add_row("recorded", content)
         for name, value in rows.items():
             table.add_row(name, value)
         table.add_row("poses", "yes" if recording.has_pose else "no")

@@ -1,4 +1,4 @@
-"""What a recorder needs of a world seen by someone who walks in it: each adapter makes its environment look so."""
+"""The interface between the recorder and a first-person world, which each adapter implements."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tdvae.errors import InputError
 
 Bytes = npt.NDArray[np.uint8]
 Pose = tuple[float, float, float]
-"""x, y, and the heading in radians, counter-clockwise from the x axis; the unit of length is the world's own."""
+"""x, y, and the heading in radians, counter-clockwise from the x axis; the unit of length depends on the world."""
 
 
 @dataclass(frozen=True)
 class View:
-    """What is seen, and from where if the world tells."""
+    """The current frame, and the pose if the world provides it."""
 
     frame: Bytes  # (height, width, 3) RGB
     pose: Pose | None
@@ -26,7 +26,7 @@ class View:
 
 @dataclass(frozen=True)
 class Step:
-    """What an action led to. ``view`` is None where a world that is over shows nothing."""
+    """The result of an action. ``view`` is None if the episode is over and the world shows no last frame."""
 
     view: View | None
     reward: float
@@ -36,7 +36,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Moves:
-    """The numbers of the actions that walk and turn."""
+    """The numbers of the actions that walk forward, turn left and turn right."""
 
     forward: int
     left: int
@@ -44,23 +44,23 @@ class Moves:
 
 
 class World(Protocol):
-    """A world with a list of actions. The same seed and the same actions show the same frames."""
+    """A world with discrete actions. The same seed and the same actions must give the same frames."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """The name of each action, by its number."""
+        """The name of each action, by number."""
         ...
 
     @property
     def moves(self) -> Moves | None:
-        """None where it is not known which actions walk and turn."""
+        """The actions that walk and turn; None if they are not known."""
         ...
 
     def settings(self) -> dict[str, Any]:
-        """What makes the world this one, as JSON: kept in the recording."""
+        """Return the settings of the world as JSON values, to be stored in the recording."""
         ...
 
     def reset(self, seed: int) -> View: ...
@@ -70,22 +70,22 @@ class World(Protocol):
     def close(self) -> None: ...
 
 
-def optional_package(module: str, wanted_by: str, how: str) -> Any:
-    """Import a package that not everyone has; without it, say how to get it."""
+def optional_package(module: str, env_id: str, install_hint: str) -> Any:
+    """Import an optional package; if it is missing, raise an error with the installation hint."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise InputError(
-            f"env: {wanted_by} needs the package {module}, which cannot be imported ({error}); {how}"
+            f"env: {env_id} requires the package {module}, which cannot be imported ({error}); {install_hint}"
         ) from (error)
 
 
-def one_line(what: object) -> str:
-    """For messages: some spaces and errors of others say what they are on several lines."""
-    return " ".join(str(what).split())
+def one_line(value: object) -> str:
+    """Return ``str(value)`` on one line, for messages: some spaces and exceptions have several lines."""
+    return " ".join(str(value).split())
 
 
 def check_repeat(repeat: int) -> int:
     if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 1:
-        raise InputError(f"repeat: got {repeat!r}, expected a whole number of at least 1")
+        raise InputError(f"repeat: expected an integer of at least 1, got {repeat!r}")
     return repeat

@@ -1,4 +1,4 @@
-"""MiniPacman: the game for thousands at once, a player, and recordings of what it sees."""
+"""MiniPacman: a vectorised game engine, views of its state, a player and recordings of played games."""
 
 from tdvae.envs.minipacman.draws import spawn
 from tdvae.envs.minipacman.games import Games, Outcome

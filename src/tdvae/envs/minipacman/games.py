@@ -1,23 +1,24 @@
-"""MiniPacman: many games at once, one array per quantity, each game exactly what it would be alone.
+"""The MiniPacman engine: many games in parallel, one array per quantity. A game does not depend on its batch.
 
-A step: the power timer falls by one; Pacman moves (a wall leaves him where he is) and eats what is there; then each
-ghost in turn is met if Pacman stands on it, else moves with probability 0.5 + 0.1 (level - 1), half of it under power,
-and is met if it came upon Pacman. So Pacman and a ghost cannot pass through one another. Meeting a ghost under power
-eats it, otherwise it ends the game. Ghosts go on in corridors and never turn back at junctions; there they take the way
-best aligned with Pacman (5 %: any way), under power always the least aligned.
+In a step, the power timer decreases by one. Pacman moves, unless a wall blocks him, and eats what is in his cell. Then
+the ghosts take their turns in order. A ghost on Pacman's cell meets him. Any other ghost moves with probability
+0.5 + 0.1 (level - 1), or half of that under power, and meets him if it moved onto his cell. Pacman and a ghost can
+therefore not pass through each other. When they meet, Pacman eats the ghost under power; otherwise the game ends.
+Ghosts go straight on in corridors and never reverse at junctions. There they take the direction that is best aligned
+with Pacman (with probability 5 %, any direction); under power, always the least aligned one.
 
-Decided here, where the sources leave room:
+Choices of this implementation where the sources are silent:
 
-- The two pills lie on different cells; Pacman may start on one, and ghosts may share a cell. The food and pill under
-  Pacman at the start are eaten by the first step that leaves him there.
-- A ghost starts facing one of the ways out of its cell, uniformly. Of equally aligned ways the first counts, in the
-  order right, up, left, down.
-- Eating a ghost ends the ghosts' turn: those after it neither move nor meet Pacman in this step. Eaten ghosts are back
-  in the next level. Dying costs its reward once.
-- A level that ends with the last food or pill ends at once: its ghosts get no turn. The next level is laid out within
-  the same step, so that step's observation shows it: new food, pills, Pacman and ghosts, power 0. Nobody has moved yet.
-- Death in the step in which "avoid" ends a level by time counts as death.
-- A game that is over stands still under further steps and gets no reward, until it is restarted.
+- The two pills are on different cells. Pacman may start on a pill, and ghosts may share a cell. Food and pill on
+  Pacman's initial cell are not eaten at once, but in the first step that ends with him on that cell.
+- The initial direction of a ghost is uniform over the exits of its cell. Of equally aligned directions the first one is
+  taken, in the order right, up, left, down.
+- After a ghost is eaten, the ghosts after it neither move nor meet Pacman in this step. Eaten ghosts return in the next
+  level. The reward for death is given once.
+- When the last food or pill ends a level, the ghosts have no turn in that step. The next level is laid out within the
+  same step, and the observation of that step shows it: new food, pills, Pacman and ghosts, power 0, before any move.
+- In mode "avoid", a death in the step in which the level would end by time counts as death.
+- A game that is over does not change in further steps and has reward 0, until it is restarted.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tdvae.envs.minipacman.draws import Keys, below, keys_of, uniform
+from tdvae.envs.minipacman.draws import Keys, keys_of, uniform, uniform_int
 from tdvae.envs.minipacman.maze import (
     ACTIONS,
     CELLS,
     FAR_CELLS,
     FAR_COUNTS,
     FREE,
-    GHOST_WAY,
+    GHOST_DIRECTION,
     HEIGHT,
     MOVE,
     PLACE,
@@ -63,13 +64,13 @@ Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 ABSENT = -1
-_START = 1 << 23  # numbers of the draws that lay out a level; the ghosts' moves use those from 0
-_FRESH = np.append(np.where(WALLS, Cell.WALL, Cell.FOOD).reshape(-1), Cell.WALL).astype(np.uint8)
+_LAYOUT_DRAWS = 1 << 23  # number of the first draw for the layout of a level; the ghosts' moves use those from 0
+_INITIAL_BOARD = np.append(np.where(WALLS, Cell.WALL, Cell.FOOD).reshape(-1), Cell.WALL).astype(np.uint8)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step brought to each game; terminated is death, truncated the end by the number of frames."""
+    """The result of a step for each game. Death terminates a game; the frame limit truncates it."""
 
     rewards: Floats
     terminated: Bools
@@ -77,7 +78,7 @@ class Outcome:
 
 
 class Games:
-    """A batch of games in one mode. The arrays may be read at any time; only ``step`` and ``restart`` change them."""
+    """A batch of games in one mode. The arrays are public, but only ``step`` and ``restart`` should change them."""
 
     def __init__(
         self,
@@ -86,25 +87,25 @@ class Games:
         level: int = 1,
         max_frames: int = MAX_FRAMES,
     ) -> None:
-        """One game per seed; ``level`` is the one to start with."""
+        """Start one game per seed, at ``level``."""
         self.mode = mode_named(mode)
         check_at_least_one("level", level)
         check_at_least_one("max_frames", max_frames)
         self.keys: Keys = keys_of(seeds)
         n = len(self.keys)
         if n == 0:
-            raise InputError("seeds: got none, expected one per game")
+            raise InputError("seeds: expected one seed per game, got none")
         self.first_level, self.max_frames = level, max_frames
-        self.board = np.tile(_FRESH, (n, 1))
-        """(N, 286) wall, empty, food or pill; the last column is the wall outside."""
+        self.board = np.tile(_INITIAL_BOARD, (n, 1))
+        """(N, 286) wall, empty, food or pill; the last column is the wall outside the map."""
         self.pacman, self.power, self.level, self.frame = (np.zeros(n, np.int64) for _ in range(4))
         self.level_frame, self.food_left, self.pills_left, self.ghosts_left = (np.zeros(n, np.int64) for _ in range(4))
         self.ghosts: Ints = np.full((0, n), ABSENT)
-        """(G, N) cells, ``ABSENT`` if eaten or not in this level; G grows with the levels."""
+        """(G, N) cells; ``ABSENT`` if eaten or not in this level. G increases with the level."""
         self.facing: Ints = np.zeros((0, n), np.int64)
         self.terminated, self.truncated = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
-        self._row = np.arange(n) * (CELLS + 1)
-        self._begin(np.arange(n), self.level + level)
+        self._row_offset = np.arange(n) * (CELLS + 1)
+        self._begin_level(np.arange(n), self.level + level)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -115,12 +116,12 @@ class Games:
 
     @property
     def food(self) -> Bools:
-        """(N, 15, 19) where food is left."""
+        """(N, 15, 19) cells with food."""
         return (self.board[:, :CELLS] >= Cell.FOOD).reshape(-1, HEIGHT, WIDTH)
 
     @property
     def pills(self) -> Bools:
-        """(N, 15, 19) where pills are left."""
+        """(N, 15, 19) cells with a pill."""
         return (self.board[:, :CELLS] == Cell.PILL).reshape(-1, HEIGHT, WIDTH)
 
     @property
@@ -134,19 +135,19 @@ class Games:
         return PLACE[self.ghosts.T]
 
     def restart(self, games: Ints, seeds: Sequence[int] | npt.NDArray[Any]) -> None:
-        """New games, from the first frame, in the places ``games``."""
+        """Replace the games with indices ``games`` by new ones."""
         keys = keys_of(seeds)
         if len(keys) != len(games):
-            raise InputError(f"seeds: got {len(keys)}, expected one for each of the {len(games)} games to restart")
+            raise InputError(f"seeds: expected {len(games)}, one for each game to restart, got {len(keys)}")
         self.keys[games] = keys
         self.frame[games] = 0
         self.terminated[games] = self.truncated[games] = False
-        self._begin(games, np.full(len(games), self.first_level))
+        self._begin_level(games, np.full(len(games), self.first_level))
 
     def step(self, actions: npt.ArrayLike) -> Outcome:
-        """One action per game: 0 stay, 1 right, 2 up, 3 left, 4 down."""
+        """Take one action per game: 0 stay, 1 right, 2 up, 3 left, 4 down."""
         playing = ~self.over
-        actions = np.where(playing, self._checked(actions), STAY)
+        actions = np.where(playing, self._check_actions(actions), STAY)
         self.frame += playing
         self.level_frame += playing
         np.maximum(self.power - playing, 0, out=self.power)
@@ -160,21 +161,21 @@ class Games:
         self.truncated |= playing & (self.frame >= self.max_frames)
         return Outcome(rewards, self.terminated.copy(), self.truncated.copy())
 
-    def _checked(self, actions: npt.ArrayLike) -> Ints:
+    def _check_actions(self, actions: npt.ArrayLike) -> Ints:
         given = np.asarray(actions)
         if given.shape != (len(self),) or given.dtype.kind not in "iu":
-            raise InputError(f"actions: got shape {given.shape} of {given.dtype}, expected ({len(self)},) of integers")
+            raise InputError(f"actions: expected shape ({len(self)},) of integers, got {given.shape} of {given.dtype}")
         if given.min() < 0 or given.max() >= len(ACTIONS):
-            raise InputError(f"actions: got {given.min()} to {given.max()}, expected 0 to {len(ACTIONS) - 1}")
+            raise InputError(f"actions: expected 0 to {len(ACTIONS) - 1}, got {given.min()} to {given.max()}")
         return given.astype(np.int64)
 
     def _move_pacman(self, actions: Ints, rewards: Floats) -> None:
         self.pacman = MOVE[actions, self.pacman]
         cells = self.board.reshape(-1)
-        where = self._row + self.pacman
-        found = cells.take(where)
-        cells[where] = Cell.EMPTY
-        food, pill = found >= Cell.FOOD, found == Cell.PILL
+        index = self._row_offset + self.pacman
+        contents = cells.take(index)
+        cells[index] = Cell.EMPTY
+        food, pill = contents >= Cell.FOOD, contents == Cell.PILL
         self.food_left -= food
         self.pills_left -= pill
         self.power[pill] = POWER
@@ -182,7 +183,7 @@ class Games:
         rewards += self.mode.pill * pill
 
     def _move_ghosts(self, acting: Bools, rewards: Floats) -> Bools:
-        """Every ghost's turn, in the games ``acting``; returns where Pacman died."""
+        """Take every ghost's turn in the games ``acting``; returns the games in which Pacman died."""
         died = np.zeros(len(self), np.bool_)
         for ghost, cells in enumerate(self.ghosts):
             games = np.flatnonzero(acting & (cells != ABSENT))
@@ -205,13 +206,14 @@ class Games:
         games, power = games[moves], power[moves]
         keys, frames = self.keys[games], self.frame[games]
         cells, facing, pacman = self.ghosts[ghost, games], self.facing[ghost, games], self.pacman[games]
-        ways = GHOST_WAY[power.astype(np.int64), cells, facing, pacman]
+        directions = GHOST_DIRECTION[power.astype(np.int64), cells, facing, pacman]
         strays = np.flatnonzero(~power & (uniform(keys, frames, 3 * ghost + 1) < STRAY))
         if len(strays):
             at, to = cells[strays], facing[strays]
-            ways[strays] = TURNS[at, to, below(TURN_COUNTS[at, to], keys[strays], frames[strays], 3 * ghost + 2)]
-        self.facing[ghost, games] = ways
-        self.ghosts[ghost, games] = MOVE[ways, cells]
+            choice = uniform_int(TURN_COUNTS[at, to], keys[strays], frames[strays], 3 * ghost + 2)
+            directions[strays] = TURNS[at, to, choice]
+        self.facing[ghost, games] = directions
+        self.ghosts[ghost, games] = MOVE[directions, cells]
 
     def _goal_reached(self) -> Bools:
         left = {"food": self.food_left, "pills": self.pills_left, "ghosts": self.ghosts_left}
@@ -223,36 +225,36 @@ class Games:
             ended |= self.level_frame >= self.mode.level_frames
         games = np.flatnonzero(ended & playing)
         if len(games):
-            self._begin(games, self.level[games] + 1)
+            self._begin_level(games, self.level[games] + 1)
 
-    def _begin(self, games: Ints, levels: Ints) -> None:
-        """Lay out a level."""
+    def _begin_level(self, games: Ints, levels: Ints) -> None:
+        """Lay out a level in ``games``."""
         self.level[games] = levels
         self.power[games] = self.level_frame[games] = 0
         self.food_left[games], self.pills_left[games] = len(FREE), PILLS
-        self._place(games)
-        numbers = ghosts_at_level(int(levels.max())) if len(games) else 0
-        if numbers > len(self.ghosts):
-            more = ((0, numbers - len(self.ghosts)), (0, 0))
-            self.ghosts = np.pad(self.ghosts, more, constant_values=ABSENT)
-            self.facing = np.pad(self.facing, more)
+        self._place_items(games)
+        n_ghosts = ghosts_at_level(int(levels.max())) if len(games) else 0
+        if n_ghosts > len(self.ghosts):
+            padding = ((0, n_ghosts - len(self.ghosts)), (0, 0))
+            self.ghosts = np.pad(self.ghosts, padding, constant_values=ABSENT)
+            self.facing = np.pad(self.facing, padding)
         self.ghosts[:, games] = ABSENT
         self.ghosts_left[games] = 1 + (levels - 1) // 2
-        for ghost in range(numbers):
+        for ghost in range(n_ghosts):
             self._place_ghost(ghost, games[self.ghosts_left[games] > ghost])
 
-    def _place(self, games: Ints) -> None:
-        """Food everywhere, two pills on different cells, Pacman anywhere."""
+    def _place_items(self, games: Ints) -> None:
+        """Put food on all free cells, two pills on different cells, and Pacman on a random cell."""
         keys, frames = self.keys[games], self.frame[games]
-        first = below(len(FREE), keys, frames, _START)
-        second = (first + 1 + below(len(FREE) - 1, keys, frames, _START + 1)) % len(FREE)
-        self.board[games] = _FRESH
+        first = uniform_int(len(FREE), keys, frames, _LAYOUT_DRAWS)
+        second = (first + 1 + uniform_int(len(FREE) - 1, keys, frames, _LAYOUT_DRAWS + 1)) % len(FREE)
+        self.board[games] = _INITIAL_BOARD
         self.board[games, FREE[first]] = self.board[games, FREE[second]] = Cell.PILL
-        self.pacman[games] = FREE[below(len(FREE), keys, frames, _START + 2)]
+        self.pacman[games] = FREE[uniform_int(len(FREE), keys, frames, _LAYOUT_DRAWS + 2)]
 
     def _place_ghost(self, ghost: int, games: Ints) -> None:
         keys, frames, pacman = self.keys[games], self.frame[games], self.pacman[games]
-        number = _START + 3 + 2 * ghost
-        cells = FAR_CELLS[pacman, below(FAR_COUNTS[pacman], keys, frames, number)]
+        number = _LAYOUT_DRAWS + 3 + 2 * ghost
+        cells = FAR_CELLS[pacman, uniform_int(FAR_COUNTS[pacman], keys, frames, number)]
         self.ghosts[ghost, games] = cells
-        self.facing[ghost, games] = TURNS[cells, STAY, below(TURN_COUNTS[cells, STAY], keys, frames, number + 1)]
+        self.facing[ghost, games] = TURNS[cells, STAY, uniform_int(TURN_COUNTS[cells, STAY], keys, frames, number + 1)]

@@ -1,17 +1,20 @@
-"""A player for recordings: eats its way through the maze, runs from ghosts, hunts them under power, has whims.
+"""A scripted player for recordings: it collects food, flees from ghosts, hunts them under power, and explores.
 
-It knows what a player behind a window can know: the maze, where it is and where it has eaten (food is everywhere at
-first and only Pacman eats it, so that is the food map), its power, and the ghosts in sight. It forgets a ghost that
-leaves its sight. So its actions tell a model nothing that past observations did not. ``sight=None`` sees every ghost.
+The player uses only information that past observations through the window contain: the maze, its position, the cells
+where it has eaten (which give the food map, since only Pacman eats food), its power, and the visible ghosts. It does
+not remember ghosts that are no longer visible. Its actions therefore carry no information about hidden state. With
+``sight=None`` it sees every ghost.
 
-- It heads for the nearest food, ties broken at random; for a random one with probability ``roam``, and always after a
-  flight: so it crosses the maze and comes back to places it saw long ago. Without food left it walks about.
-- With probability ``whim`` per step it wanders for up to ``wander`` steps, turning at random but never back.
-- A ghost in sight within ``danger`` steps is fled: the move that keeps the nearest ghost farthest.
-- A ghost in sight that can be reached before the power ends is hunted, if the mode rewards that.
+- Its target is the nearest food, with ties broken at random. With probability ``roam``, and always after it has fled,
+  the target is random food instead, so that it crosses the maze and returns to cells that it saw long ago. If no food
+  is left, the target is a random cell.
+- With probability ``whim`` per step it walks at random for up to ``wander`` steps, without reversing.
+- It flees from a visible ghost within ``danger`` steps, with the move that maximises the distance to the nearest ghost.
+- It hunts a visible ghost that it can reach before the power ends, if the mode rewards eating ghosts.
 
-It aims at food in every mode: in "avoid", "ambush" and "rush", which punish eating it, it explores rather than wins.
-Every choice is drawn from the game's own key, so a game is played the same alone and among others.
+The target is food in every mode. In "avoid", "ambush" and "rush", which penalise food, the player therefore explores
+but does not maximise the reward. Random choices are drawn from the key of the game, so that a game does not depend on
+its batch.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tdvae.envs.minipacman.draws import Keys, below, mix, splitmix64, uniform
+from tdvae.envs.minipacman.draws import Keys, mix, splitmix64, uniform, uniform_int
 from tdvae.envs.minipacman.games import ABSENT, Games
 from tdvae.envs.minipacman.maze import (
     ACTIONS,
@@ -41,17 +44,17 @@ from tdvae.errors import InputError
 
 Ints = npt.NDArray[np.int64]
 
-_SALT = np.uint64(0x706C61796572)  # keeps the player's draws apart from the game's
-_ORDERS = 256
-_NOWHERE = np.uint16(2**16 - 1)
+_SALT = np.uint64(0x706C61796572)  # makes the player's random numbers independent of the game's
+_N_ORDERS = 256
+_MAX_COST = np.uint16(2**16 - 1)
 
 
 @dataclass(frozen=True)
 class PlayerSettings:
-    """How the player plays; the probabilities are per choice of a target (``roam``) and per step (``whim``)."""
+    """Settings of the player. ``roam`` is a probability per choice of a target, ``whim`` a probability per step."""
 
     sight: int | None = 2
-    """Ghosts are seen up to this many rows and columns away: 2 is a 5×5 window; None: all of them."""
+    """Ghosts are visible up to this many rows and columns away (2 for a 5×5 window). None: all ghosts are visible."""
     danger: int = 4
     roam: float = 0.1
     whim: float = 0.02
@@ -61,97 +64,97 @@ class PlayerSettings:
         for name in ("sight", "danger", "wander"):
             value = getattr(self, name)
             if not (value is None and name == "sight") and value < 0:
-                raise InputError(f"{name}: got {value}, expected a whole number of at least 0")
+                raise InputError(f"{name}: expected an integer of at least 0, got {value}")
         for name in ("roam", "whim"):
             value = getattr(self, name)
             if not 0 <= value <= 1:
-                raise InputError(f"{name}: got {value}, expected a probability from 0 to 1")
+                raise InputError(f"{name}: expected a probability from 0 to 1, got {value}")
 
 
-def _random_orders() -> npt.NDArray[np.uint16]:
-    """(256, 286) permutations, fixed for good: they break ties between equally near food."""
-    index = np.arange(_ORDERS * (CELLS + 1), dtype=np.uint64)
-    return splitmix64(np.array([_SALT]), index).reshape(_ORDERS, -1).argsort(axis=1).astype(np.uint16)
+def _random_permutations() -> npt.NDArray[np.uint16]:
+    """Return (256, 286) fixed permutations, which break ties between equally near food."""
+    index = np.arange(_N_ORDERS * (CELLS + 1), dtype=np.uint64)
+    return splitmix64(np.array([_SALT]), index).reshape(_N_ORDERS, -1).argsort(axis=1).astype(np.uint16)
 
 
-_ORDER = _random_orders()
-_NEAR = np.minimum(DISTANCE, 126).astype(np.uint16) << np.uint16(9)  # distance first, then the order's 9 bits
-_NEAR[OUTSIDE] = 0  # for a choice that does not look at distance
+_TIE_BREAK = _random_permutations()
+_DISTANCE_COST = np.minimum(DISTANCE, 126).astype(np.uint16) << np.uint16(9)  # above the 9 bits of the tie-break
+_DISTANCE_COST[OUTSIDE] = 0  # for choices that ignore the distance
 _IS_FREE = np.isin(np.arange(CELLS + 1), FREE)
 
 
 class Player:
-    """Plays every game of a batch; remembers per game where it is heading and whether it is wandering."""
+    """Plays every game of a batch. Keeps the target and the state of the random walk of each game."""
 
     def __init__(self, n: int, settings: PlayerSettings | None = None) -> None:
         self.settings = settings or PlayerSettings()
         self.target = np.full(n, ABSENT)
-        self.scared = np.zeros(n, np.bool_)
+        self.fled = np.zeros(n, np.bool_)
         self.heading, self.wandering = np.zeros(n, np.int64), np.zeros(n, np.int64)
 
     def __call__(self, games: Games) -> Ints:
-        """(N,) the next action of each game."""
+        """Return the next action of each game, (N,)."""
         if len(games) != len(self.target):
-            raise InputError(f"games: got {len(games)}, expected the {len(self.target)} this player was made for")
+            raise InputError(f"games: expected {len(self.target)}, the number given to the player, got {len(games)}")
         keys = mix(games.keys ^ _SALT)
         new = games.frame == 0
-        self.target[new], self.scared[new], self.wandering[new] = ABSENT, False, 0
-        self._aim(games, keys)
-        ways = TOWARDS[games.pacman, self.target].astype(np.int64)
-        self._wander(games, keys, ways)
-        self._mind_ghosts(games, ways)
-        return ways
+        self.target[new], self.fled[new], self.wandering[new] = ABSENT, False, 0
+        self._choose_targets(games, keys)
+        actions = TOWARDS[games.pacman, self.target].astype(np.int64)
+        self._wander(games, keys, actions)
+        self._react_to_ghosts(games, actions)
+        return actions
 
-    def _aim(self, games: Games, keys: Keys) -> None:
-        """Choose a target where the old one is gone."""
-        there = games.board[np.arange(len(games)), self.target] >= Cell.FOOD
+    def _choose_targets(self, games: Games, keys: Keys) -> None:
+        """Choose a new target in games whose target is eaten or reached, and after the player has fled."""
+        has_food = games.board[np.arange(len(games)), self.target] >= Cell.FOOD
         underway = (games.food_left == 0) & (self.target != games.pacman) & (self.target != ABSENT)
-        which = np.flatnonzero(~(there | underway) | self.scared)
+        which = np.flatnonzero(~(has_food | underway) | self.fled)
         keys, frames = keys[which], games.frame[which]
-        wanted = games.board[which] >= Cell.FOOD
-        nothing = games.food_left[which] == 0
-        wanted[nothing] = _IS_FREE
-        anywhere = (uniform(keys, frames, 0) < self.settings.roam) | nothing | self.scared[which]
-        near = _NEAR[np.where(anywhere, OUTSIDE, games.pacman[which])]
-        cost = _ORDER[below(_ORDERS, keys, frames, 1)] | near
-        self.target[which] = np.where(wanted, cost, _NOWHERE).argmin(axis=1)
-        self.scared[which] = False
+        candidates = games.board[which] >= Cell.FOOD
+        no_food = games.food_left[which] == 0
+        candidates[no_food] = _IS_FREE
+        ignore_distance = (uniform(keys, frames, 0) < self.settings.roam) | no_food | self.fled[which]
+        distance = _DISTANCE_COST[np.where(ignore_distance, OUTSIDE, games.pacman[which])]
+        cost = _TIE_BREAK[uniform_int(_N_ORDERS, keys, frames, 1)] | distance
+        self.target[which] = np.where(candidates, cost, _MAX_COST).argmin(axis=1)
+        self.fled[which] = False
 
-    def _wander(self, games: Games, keys: Keys, ways: Ints) -> None:
+    def _wander(self, games: Games, keys: Keys, actions: Ints) -> None:
         starts = np.flatnonzero((self.wandering == 0) & (uniform(keys, games.frame, 2) < self.settings.whim))
-        self.wandering[starts] = below(self.settings.wander + 1, keys[starts], games.frame[starts], 3)
+        self.wandering[starts] = uniform_int(self.settings.wander + 1, keys[starts], games.frame[starts], 3)
         self.heading[starts] = STAY
         which = np.flatnonzero(self.wandering)
         at, to = games.pacman[which], self.heading[which]
-        chosen = TURNS[at, to, below(TURN_COUNTS[at, to], keys[which], games.frame[which], 4)]
-        ways[which] = self.heading[which] = chosen
+        chosen = TURNS[at, to, uniform_int(TURN_COUNTS[at, to], keys[which], games.frame[which], 4)]
+        actions[which] = self.heading[which] = chosen
         self.wandering[which] -= 1
 
-    def _mind_ghosts(self, games: Games, ways: Ints) -> None:
-        """Overrule ``ways`` where a ghost in sight is to be hunted or fled."""
-        seen = self._seen(games)
-        steps = np.where(seen, DISTANCE[games.pacman, games.ghosts], 255)
+    def _react_to_ghosts(self, games: Games, actions: Ints) -> None:
+        """Overwrite ``actions`` in games where the player hunts or flees from a visible ghost."""
+        visible = self._visible_ghosts(games)
+        steps = np.where(visible, DISTANCE[games.pacman, games.ghosts], 255)
         nearest, prey = steps.min(axis=0), games.ghosts[steps.argmin(axis=0), np.arange(len(games))]
         reachable = games.power > nearest
         if self.settings.danger:
             harmless = reachable & (games.mode.ghost >= 0)
-            self._flee(games, seen, np.flatnonzero((nearest <= self.settings.danger) & ~harmless), ways)
+            self._flee(games, visible, np.flatnonzero((nearest <= self.settings.danger) & ~harmless), actions)
         if games.mode.ghost > 0:
-            hunts = np.flatnonzero(reachable)
-            ways[hunts] = TOWARDS[games.pacman[hunts], prey[hunts]]
+            hunting = np.flatnonzero(reachable)
+            actions[hunting] = TOWARDS[games.pacman[hunting], prey[hunting]]
 
-    def _seen(self, games: Games) -> npt.NDArray[np.bool_]:
-        """(G, N) which ghosts are in sight."""
+    def _visible_ghosts(self, games: Games) -> npt.NDArray[np.bool_]:
+        """Return which ghosts are visible, (G, N)."""
         present = games.ghosts != ABSENT
         if self.settings.sight is None:
             return present
-        apart = np.abs(PLACE[games.ghosts] - PLACE[games.pacman]).max(axis=-1)
-        return present & (apart <= self.settings.sight)
+        separation = np.abs(PLACE[games.ghosts] - PLACE[games.pacman]).max(axis=-1)
+        return present & (separation <= self.settings.sight)
 
-    def _flee(self, games: Games, seen: npt.NDArray[np.bool_], which: Ints, ways: Ints) -> None:
+    def _flee(self, games: Games, visible: npt.NDArray[np.bool_], which: Ints, actions: Ints) -> None:
         moves = MOVE[:, games.pacman[which]]
-        away = np.where(seen[:, which], DISTANCE[moves[:, None], games.ghosts[:, which]], 255).min(axis=1)
-        wanted = np.arange(len(ACTIONS))[:, None] == ways[which]
-        ways[which] = (2 * away.astype(np.int64) + wanted).argmax(axis=0)
-        self.scared[which] = True
+        distance = np.where(visible[:, which], DISTANCE[moves[:, None], games.ghosts[:, which]], 255).min(axis=1)
+        preferred = np.arange(len(ACTIONS))[:, None] == actions[which]  # ties keep the chosen action
+        actions[which] = (2 * distance.astype(np.int64) + preferred).argmax(axis=0)
+        self.fled[which] = True
         self.wandering[which] = 0

@@ -1,9 +1,9 @@
-"""Recordings of played games: sequences to learn from, and the truth behind them to probe with.
+"""Recordings of played games: observations, actions and rewards for training, and the full state for probes.
 
-A sequence begins with a fresh game: x_1 is its first frame, which no action caused (its action is all zeros) and which
-brought no reward. From then on a_t leads to x_t and r_t. A sequence ends with the frame of Pacman's death, or of the
-game's frame limit; what follows in the arrays is padding (zeros; places -1) and ``lengths`` says where it begins. No
-sequence is thrown away or cut elsewhere, so the recorded games are not a selection of the lucky ones.
+A sequence starts with a new game. x_1 is its first frame, which no action caused: its action is all zeros and its
+reward 0. Later, a_t leads to x_t and r_t. A sequence ends with the frame of Pacman's death or of the frame limit. The
+rest of the arrays is padding (zeros; -1 for positions), and ``lengths`` gives the number of real frames. No sequence is
+discarded or cut elsewhere, so there is no selection of games that last long.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tdvae.types import Sequences
 Bytes = npt.NDArray[np.uint8]
 Shorts = npt.NDArray[np.int16]
 Ints = npt.NDArray[np.int64]
-_BATCH = 2048  # games at once: their state stays in the processor's cache
+_BATCH = 2048  # games played in parallel; their state fits in the processor's cache
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """The state behind each observation; places are (row, column), -1 for ghosts that are not there."""
+    """The full state at each observation. Positions are (row, column); -1 for ghosts that are absent."""
 
     pacman: Shorts  # (N, T, 2)
     ghosts: Shorts  # (N, T, G, 2)
-    food: npt.NDArray[np.bool_]  # (N, T, 15, 19) where food is left
+    food: npt.NDArray[np.bool_]  # (N, T, 15, 19) cells with food
     power: Shorts  # (N, T)
     level: Shorts  # (N, T)
 
@@ -51,7 +51,7 @@ class Recording:
     truth: Truth | None
 
     def sequences(self) -> Sequences:
-        """For training: classes as whole numbers, colours as numbers from 0 to 1."""
+        """Return the sequences for training: classes as integers, colours as floats from 0 to 1."""
         x = self.x / np.float32(255) if self.x.ndim == 5 else self.x
         return from_arrays(x, self.actions, self.rewards, self.lengths)
 
@@ -67,9 +67,9 @@ def record(
     player: PlayerSettings | None = None,
     truth: bool = True,
 ) -> Recording:
-    """Play ``games`` games for up to ``steps`` frames each; the first ones are the same however many are asked for.
+    """Play ``games`` games for up to ``steps`` frames each. Game i does not depend on the number of games.
 
-    By default the player sees the ghosts that the window shows. ``truth=False`` leaves out the state, of which the food
+    By default the player sees the ghosts that the window shows. ``truth=False`` omits the full state, of which the food
     map is by far the largest part (285 bytes per frame).
     """
     check_at_least_one("games", games)
@@ -77,16 +77,20 @@ def record(
     view = View(window, observation)
     player = player or PlayerSettings(sight=None if window is None else window // 2)
     seeds = spawn(seed, games)
-    tape = _blank(games, steps, view, truth)
+    recording = _empty_recording(games, steps, view, truth)
     ghosts: list[Shorts] = []
     for start in range(0, games, _BATCH):
         batch = Games(seeds[start : start + _BATCH], mode, level)
-        ghosts.append(_play(batch, view, Player(len(batch), player), tape, start))
-    return tape if tape.truth is None else replace(tape, truth=replace(tape.truth, ghosts=_joined(ghosts)))
+        ghosts.append(_play_batch(batch, view, Player(len(batch), player), recording, start))
+    return (
+        recording
+        if recording.truth is None
+        else replace(recording, truth=replace(recording.truth, ghosts=_concatenate(ghosts)))
+    )
 
 
-def _blank(n: int, steps: int, view: View, truth: bool) -> Recording:
-    """All padding; the ghosts, whose number shows only in the end, are added then."""
+def _empty_recording(n: int, steps: int, view: View, truth: bool) -> Recording:
+    """Return a recording of padding only. The ghosts, whose number is known only at the end, are added later."""
     state = Truth(
         pacman=np.full((n, steps, 2), ABSENT, np.int16),
         ghosts=np.zeros((n, steps, 0, 2), np.int16),
@@ -104,44 +108,44 @@ def _blank(n: int, steps: int, view: View, truth: bool) -> Recording:
     )
 
 
-def _play(games: Games, view: View, player: Player, tape: Recording, start: int) -> Shorts:
-    """Play to the end of the tape and write it, from its row ``start`` on; returns the ghosts (N, T, G, 2)."""
-    steps = tape.rewards.shape[1]
-    ghosts = [_write(tape, start, 0, games, view, np.arange(len(games)))]
+def _play_batch(games: Games, view: View, player: Player, recording: Recording, start: int) -> Shorts:
+    """Play a batch of games and write them to rows ``start`` and following; returns the ghosts (N, T, G, 2)."""
+    steps = recording.rewards.shape[1]
+    ghosts = [_write_frame(recording, start, 0, games, view, np.arange(len(games)))]
     for t in range(1, steps):
         playing = np.flatnonzero(~games.over)
         if len(playing) == 0:
             break
         actions = player(games)
         rewards = games.step(actions).rewards
-        tape.rewards[start + playing, t] = rewards[playing]
-        tape.actions[start + playing, t, actions[playing]] = 1
-        ghosts.append(_write(tape, start, t, games, view, playing))
+        recording.rewards[start + playing, t] = rewards[playing]
+        recording.actions[start + playing, t, actions[playing]] = 1
+        ghosts.append(_write_frame(recording, start, t, games, view, playing))
     part = slice(start, start + len(games))
-    tape.lengths[part], tape.died[part] = games.frame + 1, games.terminated
+    recording.lengths[part], recording.died[part] = games.frame + 1, games.terminated
     places = np.full((len(games), steps, len(games.ghosts), 2), ABSENT, np.int16)
     for t, present in enumerate(ghosts):
         places[:, t, : present.shape[1]] = present
     return places
 
 
-def _write(tape: Recording, start: int, t: int, games: Games, view: View, playing: Ints) -> Shorts:
-    """One frame of the games still played; returns where their ghosts are."""
+def _write_frame(recording: Recording, start: int, t: int, games: Games, view: View, playing: Ints) -> Shorts:
+    """Write one frame of the games that are not over; returns the positions of their ghosts."""
     rows = start + playing
-    tape.x[rows, t] = view(games)[playing]
-    if tape.truth is None:
+    recording.x[rows, t] = view(games)[playing]
+    if recording.truth is None:
         return np.zeros((len(games), 0, 2), np.int16)
-    tape.truth.pacman[rows, t] = games.pacman_place[playing]
-    tape.truth.food[rows, t] = games.food[playing]
-    tape.truth.power[rows, t] = games.power[playing]
-    tape.truth.level[rows, t] = games.level[playing]
+    recording.truth.pacman[rows, t] = games.pacman_place[playing]
+    recording.truth.food[rows, t] = games.food[playing]
+    recording.truth.power[rows, t] = games.power[playing]
+    recording.truth.level[rows, t] = games.level[playing]
     ghosts = np.full((len(games), len(games.ghosts), 2), ABSENT, np.int16)
     ghosts[playing] = games.ghost_places[playing]
     return ghosts
 
 
-def _joined(parts: list[Shorts]) -> Shorts:
-    """One array of all batches, with as many ghosts as the one with most."""
+def _concatenate(parts: list[Shorts]) -> Shorts:
+    """Concatenate the ghosts of all batches, padded to the largest number of ghosts."""
     most = max(part.shape[2] for part in parts)
     padded = [np.pad(p, ((0, 0), (0, 0), (0, most - p.shape[2]), (0, 0)), constant_values=ABSENT) for p in parts]
     return np.concatenate(padded)

@@ -1,4 +1,4 @@
-"""The numbers of the game: what a cell can show, and what each mode rewards and when it ends a level."""
+"""Constants of the game: the classes of cells, and the rewards and goals of each mode."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tdvae.errors import InputError
 
 PILLS = 2
 POWER = 20
-"""Steps for which a pill makes the ghosts edible."""
+"""Number of steps for which a pill makes the ghosts edible."""
 MAX_FRAMES = 3000
 STRAY = 0.05
-"""How often a ghost takes any way at a junction instead of the one towards Pacman."""
+"""Probability that a ghost takes a random direction at a junction instead of the one towards Pacman."""
 
 
 class Cell(IntEnum):
-    """What a cell shows: the class of a categorical observation. A pill's cell also holds food."""
+    """The class of a cell in a categorical observation. A cell with a pill also contains food."""
 
     EMPTY = 0
     WALL = 1
@@ -30,7 +30,7 @@ class Cell(IntEnum):
 
 @dataclass(frozen=True)
 class Mode:
-    """Rewards, and what must be gone (or how many steps must pass) for a level to end."""
+    """The rewards of a mode, and the goal that ends a level: what must be eaten, or a number of frames."""
 
     step: float
     food: float
@@ -52,7 +52,7 @@ MODES = {
 
 def mode_named(name: str) -> Mode:
     if name not in MODES:
-        raise InputError(f"mode: got {name!r}, expected one of {', '.join(MODES)}")
+        raise InputError(f"mode: expected one of {', '.join(MODES)}, got {name!r}")
     return MODES[name]
 
 
@@ -62,4 +62,4 @@ def ghosts_at_level(level: int) -> int:
 
 def check_at_least_one(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{name}: got {value!r}, expected a whole number of at least 1")
+        raise InputError(f"{name}: expected an integer of at least 1, got {value!r}")

@@ -1,13 +1,13 @@
-"""What of a game is shown: the whole maze or a window around Pacman, as classes of cells or as colours.
+"""Observations of games: the whole maze or a window around Pacman, as classes of cells or as colours.
 
-Kinds of observation, all showing for each cell the first of Pacman, ghost, pill, food, wall, empty that it holds:
+In all kinds of observation, a cell shows the first of Pacman, ghost, pill, food, wall and empty that applies:
 
-- ``classes``: the seven classes of :class:`~tdvae.envs.minipacman.rules.Cell`. A ghost is edible or not: how long the
-  power still lasts is not shown, and nothing of it while no ghost is in view. It must be remembered.
-- ``powers``: 26 classes; a ghost's is 5 + the power timer (0 to 20). Exactly as much as the colours say.
-- ``rgb``: three bytes per cell; a ghost's are (255, 255 * power / 20, 0), the others those of :data:`PALETTE`.
+- ``classes``: the seven classes of :class:`~tdvae.envs.minipacman.rules.Cell`. A ghost is edible or not. The remaining
+  power is not shown, and while no ghost is in view, nothing shows whether Pacman has power. A model must remember it.
+- ``powers``: 26 classes; the class of a ghost is 5 + the power timer (0 to 20). The information is that of the colours.
+- ``rgb``: three bytes per cell; a ghost is (255, 255 * power / 20, 0), other colours are those of :data:`PALETTE`.
 
-What lies outside the map counts as wall.
+Cells outside the map are shown as wall.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Ints = npt.NDArray[np.int64]
 Kind = Literal["classes", "powers", "rgb"]
 
 N_CLASSES = {"classes": len(Cell), "powers": Cell.GHOST + POWER + 1}
-_PLAIN = [(0, 0, 0), (255, 255, 255), (0, 0, 255), (0, 255, 255), (0, 255, 0)]
-PALETTE: Bytes = np.array(_PLAIN + [(255, round(255 * p / POWER), 0) for p in range(POWER + 1)], np.uint8)
-"""(26, 3) the colour of each of the ``powers`` classes."""
+_BASE_COLOURS = [(0, 0, 0), (255, 255, 255), (0, 0, 255), (0, 255, 255), (0, 255, 0)]
+PALETTE: Bytes = np.array(_BASE_COLOURS + [(255, round(255 * p / POWER), 0) for p in range(POWER + 1)], np.uint8)
+"""(26, 3) the colour of each class of ``powers``."""
 _LETTERS = " #.oPGe"
 
 
@@ -39,25 +39,25 @@ def check_window(window: int | None) -> None:
         return
     if isinstance(window, bool) or not isinstance(window, int) or not 1 <= window <= largest or window % 2 == 0:
         raise InputError(
-            f"window: got {window!r}, expected an odd number from 1 to {largest}, or None for the whole maze"
+            f"window: expected an odd number from 1 to {largest}, or None for the whole maze, got {window!r}"
         )
 
 
 class View:
-    """Looks at games; ``window`` is the side of the square around Pacman, None for the whole maze."""
+    """Computes observations of games. ``window`` is the side of the square around Pacman; None is the whole maze."""
 
     def __init__(self, window: int | None = 5, kind: Kind = "classes") -> None:
         check_window(window)
         if kind not in get_args(Kind):
-            raise InputError(f"observation: got {kind!r}, expected one of {', '.join(get_args(Kind))}")
+            raise InputError(f"observation: expected one of {', '.join(get_args(Kind))}, got {kind!r}")
         self.window, self.kind = window, kind
         self.sides = (HEIGHT, WIDTH) if window is None else (window, window)
         self.shape = self.sides + (3,) * (kind == "rgb")
         self._cells = _cells_in_view(window)
-        self._slots = _slots_of(self._cells)
+        self._slots = _slots_in_view(self._cells)
 
     def __call__(self, games: Games) -> Bytes:
-        """(N, *shape) the games as they are now."""
+        """Return the current observations of the games, (N, *shape)."""
         row = np.arange(len(games)) * (CELLS + 1)
         shown = games.board.reshape(-1).take(self._cells[games.pacman] + row[:, None])
         for cells in games.ghosts:
@@ -72,12 +72,12 @@ class View:
         return shown.reshape(len(games), *self.shape)
 
     def seen_from(self, cell: int) -> npt.NDArray[np.bool_]:
-        """(15, 19) which cells are in view when Pacman is at ``cell``."""
+        """Return which cells are in view when Pacman is at ``cell``, (15, 19)."""
         return (self._slots[cell, :CELLS] >= 0).reshape(HEIGHT, WIDTH)
 
 
 def _cells_in_view(window: int | None) -> Ints:
-    """(286, number of cells shown): what is seen from each cell, row by row."""
+    """Return (286, number of cells in view): the cells in view from each cell, row by row."""
     if window is None:
         return np.tile(np.arange(CELLS), (CELLS + 1, 1))
     reach = np.arange(window) - window // 2
@@ -87,8 +87,8 @@ def _cells_in_view(window: int | None) -> Ints:
     return np.where(inside, rows * WIDTH + columns, OUTSIDE).reshape(CELLS + 1, -1)
 
 
-def _slots_of(cells: Ints) -> Ints:
-    """(286, 286): at which place of the view from one cell another is shown, -1 if it is not (or is outside)."""
+def _slots_in_view(cells: Ints) -> Ints:
+    """Return (286, 286): the index of a cell in the view from another; -1 if it is not in view or outside the map."""
     slots = np.full((CELLS + 1, CELLS + 1), -1)
     slots[np.arange(CELLS + 1)[:, None], cells] = np.arange(cells.shape[1])
     slots[:, OUTSIDE] = -1
@@ -96,5 +96,5 @@ def _slots_of(cells: Ints) -> Ints:
 
 
 def as_text(classes: Bytes) -> str:
-    """Rows of letters: # wall, . food, o pill, P Pacman, G ghost, e edible ghost."""
+    """Return rows of letters: # wall, . food, o pill, P Pacman, G ghost, e edible ghost."""
     return "\n".join("".join(_LETTERS[cell] for cell in row) for row in classes)
