@@ -277,7 +277,7 @@ def test_copied_model_is_independent(any_model: Model) -> None:
         assert torch.equal(loss(), before)
 
 
-@pytest.mark.parametrize("name", ["turning", "filtering_corrects"])
+@pytest.mark.parametrize("name", ["rotation", "filtering_product"])
 def test_posterior_uses_the_prior_of_its_own_model(name: str) -> None:
     """A product posterior is p_B or p_T times a message: in a copy, too, it changes with the copy's."""
     torch.manual_seed(1)

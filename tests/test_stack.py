@@ -310,7 +310,7 @@ def test_different_objectives_are_not_stacked() -> None:
 
 @pytest.mark.parametrize(
     ("config", "wrong", "message"),
-    [(CATEGORICAL, 4, "class 4 came, but the model was built for 4"), (BITS, 255, "expected bits")],
+    [(CATEGORICAL, 4, "expected integer classes from 0 to 3, got class 4"), (BITS, 255, "expected bits")],
 )
 def test_a_stack_and_its_models_refuse_wrong_values(config: NextStepConfig, wrong: int, message: str) -> None:
     stack, _ = stack_of(config)

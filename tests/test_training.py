@@ -531,7 +531,10 @@ def test_a_run_from_before_a_setting_existed_resumes_to_the_same_end(tmp_path: P
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda c: model_of(c).update(forgotten=1), r"unknown here: model config: unknown entries \['forgotten'\]"),
+        (
+            lambda c: model_of(c).update(forgotten=1),
+            r"unknown here: model config: expected only fields of TDVAEConfig, got \['forgotten'\]",
+        ),
         (lambda c: model_of(c).update(kind="rnn"), r"unknown here: model kind: expected one of .*, got 'rnn'"),
         (lambda c: c["train"].update(forgotten=1), r"another train \(forgotten\)"),
         (lambda c: c["train"].update(clip=3.0), r"another train \(clip\)"),
