@@ -320,7 +320,7 @@ class _Training:
                 comparable = isinstance(old, dict) and isinstance(new, dict)
                 names = sorted(k for k in {*old, *new} if old.get(k) != new.get(k)) if comparable else []
                 raise InputError(
-                    f"resume: expected the settings that {self.run_dir} was started with, got another {part} "
+                    f"resume: expected the same settings, but {self.run_dir} was started with another {part} "
                     f"({', '.join(names) or old})"
                 )
 
