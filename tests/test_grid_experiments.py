@@ -102,8 +102,8 @@ def test_curriculum_lengthens_the_interval() -> None:
     assert pure.intervals == (5,) * 20 + (10,) * 20 + (20,) * 60
 
 
-def test_observations_before_the_interval_do_not_depend_on_its_length() -> None:
-    """This is why one training serves all intervals: the observations before them have the same distribution.
+def test_observations_do_not_depend_on_the_final_length_of_the_interval() -> None:
+    """This is why one training serves all intervals: until the shorter one ends, the distributions are equal.
 
     Means, squares and products have standard deviations up to 0.75; 4000 sequences leave a standard error of 0.012.
     """
