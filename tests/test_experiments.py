@@ -155,6 +155,12 @@ def tiny_model(own: OwnData) -> TDVAE:
     return for_data(own.parts[0], latent=2, belief=4, hidden=4, decoder=(4,))
 
 
+def at_origins(x: np.ndarray, origins: list[int], dt: int) -> tuple[np.ndarray, np.ndarray]:
+    """The observations dt steps after each origin that leaves room for them, and those at the origins."""
+    there = [origin for origin in origins if origin + dt <= x.shape[1]]
+    return np.concatenate([x[:, o + dt - 1] for o in there]), np.concatenate([x[:, o - 1] for o in there])
+
+
 def test_baselines_equal_independently_computed_gaussians(tmp_path: Path) -> None:
     """Random walks with drift and two features of different scale, fitted on the training part, scored on the test."""
     generator = np.random.default_rng(0)
@@ -162,12 +168,12 @@ def test_baselines_equal_independently_computed_gaussians(tmp_path: Path) -> Non
     np.savez(tmp_path / "walk.npz", x=walk)
     own = OwnData(tmp_path / "walk.npz", split_seed=3, longest_jump=5)
     measures = evaluate(tiny_model(own), own, seed=0)
-    assert set(measures) == {"nll", "nll_marginal", "nll_last_value"}
-    assert [list(by_dt) for by_dt in measures.values()] == [["1", "2", "5"]] * 3
+    assert set(measures) == {"nll", "coverage_50", "coverage_90", "nll_marginal", "nll_last_value"}
+    assert [list(by_dt) for by_dt in measures.values()] == [["1", "2", "5"]] * 5
     train, _, test = (part.x.double().numpy() for part in own.parts)
     steps = train.reshape(-1, 2)
     for dt in (1, 2, 5):
-        future, last = test[:, 6 + dt - 1], test[:, 5]
+        future, last = at_origins(test, [4, 5, 7, 9, 11], dt)
         marginal = gaussian_nll(future, steps.mean(0), steps.std(0))
         change = np.sqrt(((train[:, dt:] - train[:, :-dt]) ** 2).mean((0, 1)))
         assert measures["nll_marginal"][str(dt)] == pytest.approx(marginal, rel=1e-4)
@@ -187,10 +193,10 @@ def test_baselines_ignore_padding(tmp_path: Path) -> None:
     train, _, test = own.parts
     sequences = [row[:length].double().numpy() for row, length in zip(train.x, train.lengths, strict=True)]
     steps = np.concatenate(sequences)
-    start = int(test.lengths.min()) // 2
-    seen = test.x.double().numpy()
+    assert int(test.lengths.min()) == 6
+    seen = test.x[:, :6].double().numpy()
     for dt in (1, 2):
-        future, last = seen[:, start + dt - 1], seen[:, start - 1]
+        future, last = at_origins(seen, [2, 3, 4, 5], dt)
         change = np.concatenate([row[dt:] - row[:-dt] for row in sequences])
         spread = np.sqrt((change**2).mean(0))
         marginal = gaussian_nll(future, steps.mean(0), steps.std(0))
@@ -440,7 +446,8 @@ def test_fit_eval_and_rollout_of_own_data(
     assert first["measures"]["nll"] != other["measures"]["nll"]
     assert first["measures"]["nll_marginal"] == other["measures"]["nll_marginal"]  # the same held-out sequences
     continuous = kind not in ("images of bits", "classes")
-    assert set(first["measures"]) == {"nll", "nll_marginal", *(["nll_last_value"] if continuous else [])}
+    of_numbers = ["nll_last_value", "coverage_50", "coverage_90"]
+    assert set(first["measures"]) == {"nll", "nll_marginal", *(of_numbers if continuous else [])}
     for by_dt in first["measures"].values():
         assert list(by_dt) == ["1", "2"]
         assert all(math.isfinite(number["mean"]) for number in by_dt.values())

