@@ -97,8 +97,8 @@ def test_curriculum_lengthens_the_interval() -> None:
     assert unmixed.intervals == (5,) * 20 + (10,) * 20 + (20,) * 60
 
 
-def test_observations_before_the_interval_do_not_depend_on_its_length() -> None:
-    """This is why one training serves all intervals: the observations before them have the same distribution."""
+def test_observations_do_not_depend_on_the_final_length_of_the_interval() -> None:
+    """This is why one training serves all intervals: until the shorter one ends, the distributions are equal."""
     short, long = (simulate_switching(SwitchingSettings(interval=i), 4000, seed=1).x[:, :25] for i in (5, 50))
     torch.testing.assert_close(short.mean(0), long.mean(0), atol=0.08, rtol=0)
     torch.testing.assert_close(short.square().mean(0), long.square().mean(0), atol=0.08, rtol=0)

@@ -55,9 +55,8 @@ class Preset:
     model: ConvTDVAEConfig
     train: TrainConfig
     walk: Walk = field(default_factory=Walk)
-    jumps: Jumps = field(
-        default_factory=lambda: Widening(Uniform(1, 40), start=2, until=0.3)
-    )  # jumps of the method `tdvae`
+    # jumps of the method `tdvae`
+    jumps: Jumps = field(default_factory=lambda: Widening(Uniform(1, 40), start=2, until=0.3))
     window: int = 56  # frames per training sequence
     stride: int = 4  # frames between the starts of successive windows of an episode
     seen: int = 16  # t1 of all measures: number of observed frames
