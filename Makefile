@@ -2,18 +2,26 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint setup clean
+.PHONY: demo test lint setup clean ruff types imports
 
 demo: .venv/.ready
 	$(BIN)/tdvae run oscillator --preset demo
 
-test: .venv/.ready lint
-	$(BIN)/python -m pytest
+# Every test uses one thread; two workers share the tests, so two cores are used throughout.
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: .venv/.ready
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target ruff types imports
+
+ruff:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types:
 	$(BIN)/mypy
+
+imports:
 	$(BIN)/lint-imports
 
 setup: .venv/.ready

@@ -1,4 +1,4 @@
-"""What is particular to the convolutional model; the contract is tested with all others in test_models.py."""
+"""Properties of the convolutional model; test_models.py tests the interface of all models."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def test_the_paper_preset_has_the_papers_sizes() -> None:
+def test_paper_preset_has_the_sizes_of_the_paper() -> None:
     with torch.device("meta"):
         model = build(replace(MODELS["paper"], actions=3))
     shapes = {name: tuple(value.shape) for name, value in model.named_parameters()}
@@ -76,8 +76,8 @@ def test_the_paper_preset_has_the_papers_sizes() -> None:
     }
 
 
-def test_the_paper_preset_makes_a_step() -> None:
-    """All of its layers, forth and back, on two frames."""
+def test_loss_and_gradients_of_the_paper_preset() -> None:
+    """Forward and backward pass of all layers, on two frames."""
     model = build(MODELS["paper"])
     data = frames(MODELS["paper"], count=1, steps=2)
     pairs = jumps.Uniform(1, 1).sample(data.lengths, 1, torch.Generator().manual_seed(0))
@@ -87,13 +87,13 @@ def test_the_paper_preset_makes_a_step() -> None:
     assert all(p.grad is not None and bool(torch.isfinite(p.grad).all()) for p in model.parameters())
 
 
-def test_a_config_survives_json() -> None:
+def test_config_from_json_is_equal() -> None:
     model = build(SMALL)
     values = {k: list(v) if isinstance(v, tuple) else v for k, v in model.describe().items()}
     assert config_from_dict(values) == SMALL
 
 
-def test_checkpointing_changes_no_gradient() -> None:
+def test_checkpointing_does_not_change_gradients() -> None:
     data = frames(SMALL)
     pairs = jumps.Uniform(1, 3).sample(data.lengths, 4, torch.Generator().manual_seed(0))
     gradients = []
@@ -106,77 +106,77 @@ def test_checkpointing_changes_no_gradient() -> None:
         assert torch.equal(gradient, gradients[1][name]), name  # type: ignore[arg-type]
 
 
-def test_checkpointing_computes_every_cell_again() -> None:
+def test_checkpointing_recomputes_every_cell() -> None:
     data = frames(SMALL)
     pairs = jumps.Uniform(1, 3).sample(data.lengths, 4, torch.Generator().manual_seed(0))
     calls = []
     for checkpointing in (False, True):
         model = build(replace(SMALL, checkpointing=checkpointing))
-        seen: list[nn.Module] = []
+        called: list[nn.Module] = []
         for module in model.modules():
             if isinstance(module, ConvLSTMCell):
-                module.register_forward_pre_hook(lambda cell, given, seen=seen: seen.append(cell))
+                module.register_forward_pre_hook(lambda cell, args, called=called: called.append(cell))
         Learner(model)(data, pairs).total.backward()
-        calls.append(len(seen))
+        calls.append(len(called))
     assert calls == [5 * SMALL.layers, 2 * 5 * SMALL.layers]  # p_B twice; q_S, p_T and p_D once
 
 
-def test_every_layer_is_told_of_all_drawn_above_it_and_of_none_below() -> None:
+def test_layers_depend_on_all_layers_above_and_none_below() -> None:
     model, z = build(SMALL), state()
     dt, actions = torch.tensor([1, 2, 3, 4]), torch.randn(4, 4, 2)
     b = torch.randn(4, BELIEF)
-    for law in (
+    for distribution in (
         model.p_B.given(z, b),
         model.q_S.given(z, state(), b, b, dt),
         model.p_T.given(z, State(state()), dt, actions),
     ):
-        for index, layer in enumerate(law.layers):
-            told = [depends(layer.log_prob(torch.zeros(4, 32)), source) for source in z.layers]
-            assert told == [source > index for source in range(3)]
+        for index, layer in enumerate(distribution.layers):
+            dependent = [depends(layer.log_prob(torch.zeros(4, 32)), source) for source in z.layers]
+            assert dependent == [source > index for source in range(3)]
 
 
-def test_the_ladders_condition_on_what_the_paper_says() -> None:
-    """q_S on z_t2, both beliefs and δt; p_T on z_t1, δt and the actions, and on no belief."""
+def test_ladders_have_the_conditions_of_the_paper() -> None:
+    """q_S depends on z_t2, both codes and δt; p_T on z_t1, δt and the actions."""
     model, z, other = build(SMALL), state(), state()
     b1, b2 = torch.randn(4, BELIEF, requires_grad=True), torch.randn(4, BELIEF, requires_grad=True)
     actions = torch.randn(4, 9, 2, requires_grad=True)
     dt = torch.full((4,), 3)
     smoothed = model.q_S.given(z, other, b1, b2, dt).log_prob(z)
-    moved = model.p_T.given(z, State(other), dt, actions).log_prob(z)
+    predicted = model.p_T.given(z, State(other), dt, actions).log_prob(z)
     assert all(depends(smoothed, source) for source in (b1, b2, *other.layers))
-    assert all(depends(moved, source) for source in (actions, *other.layers))
+    assert all(depends(predicted, source) for source in (actions, *other.layers))
     assert not torch.allclose(smoothed, model.q_S.given(z, other, b1, b2, dt + 1).log_prob(z))
-    assert not torch.allclose(moved, model.p_T.given(z, State(other), dt + 1, actions).log_prob(z))
+    assert not torch.allclose(predicted, model.p_T.given(z, State(other), dt + 1, actions).log_prob(z))
 
 
-def test_a_state_that_stays_starts_by_staying() -> None:
+def test_residual_drift_starts_near_the_identity() -> None:
     model, z = build(replace(SMALL, drift="residual", actions=0)), state()
     dt = torch.ones(4, dtype=torch.long)
     b = torch.randn(4, BELIEF)
-    for law in (model.p_T.given(z, State(z), dt), model.q_S.given(z, z, b, b, dt)):
-        for layer, start in zip(law.layers, z.layers, strict=True):
+    for distribution in (model.p_T.given(z, State(z), dt), model.q_S.given(z, z, b, b, dt)):
+        for layer, start in zip(distribution.layers, z.layers, strict=True):
             assert isinstance(layer, DiagonalNormal)
             assert float((layer.mean - start).detach().abs().max()) < 0.05
 
 
-def test_every_layer_draws_on_the_canvas() -> None:
+def test_frame_depends_on_every_layer() -> None:
     model, z = build(SMALL), state()
     frame = model.decode(State(z))
     assert frame.mean.shape == (4, 3, 16, 16)
     assert all(depends(frame.mean, layer) for layer in z.layers)
     assert 0 <= float(frame.mean.detach().min()) <= float(frame.mean.detach().max()) <= 1
-    drawn = frame.sample() * 255
-    torch.testing.assert_close(drawn, drawn.round())  # a sample is an 8-bit frame
+    sample = frame.sample() * 255
+    torch.testing.assert_close(sample, sample.round())  # samples are 8-bit frames
 
 
-def test_states_of_any_leading_shape_are_the_same_states() -> None:
+def test_decode_does_not_depend_on_the_leading_shape() -> None:
     model, z = build(SMALL), state(lead=(2, 3))
     flat = z.map(lambda layer: layer.flatten(0, 1))
     torch.testing.assert_close(model.decode(State(z)).mean.flatten(0, 1), model.decode(State(flat)).mean)
 
 
-def test_a_convolutional_cell_on_one_place_is_an_lstm_cell() -> None:
-    """Where the map is a single place, only the kernels' centres count."""
+def test_convolutional_cell_on_a_1x1_map_equals_an_lstm_cell() -> None:
+    """On a 1 × 1 feature map, only the centres of the kernels have an effect."""
     cell, plain = ConvLSTMCell(3, 4), nn.LSTMCell(3, 4)
     centre = cell.gates.weight[:, :, 1, 1]
     with torch.no_grad():
@@ -185,17 +185,17 @@ def test_a_convolutional_cell_on_one_place_is_an_lstm_cell() -> None:
         plain.bias_ih.copy_(cell.gates.get_parameter("bias"))
         plain.bias_hh.zero_()
     x, h, c = torch.randn(5, 3), torch.randn(5, 4), torch.randn(5, 4)
-    here = cell(x[..., None, None], h[..., None, None], c[..., None, None])
-    for found, expected in zip(here, plain(x, (h, c)), strict=True):
-        torch.testing.assert_close(found[..., 0, 0], expected)
+    outputs = cell(x[..., None, None], h[..., None, None], c[..., None, None])
+    for output, expected in zip(outputs, plain(x, (h, c)), strict=True):
+        torch.testing.assert_close(output[..., 0, 0], expected)
 
 
-def test_bad_sizes_and_frames_are_named() -> None:
+def test_invalid_sizes_and_frames_are_rejected() -> None:
     with pytest.raises(InputError, match=r"^event_shape: expected \(channels, rows, columns\).*divisible by 16.*60"):
         ConvTDVAEConfig(event_shape=(3, 60, 64))
     with pytest.raises(InputError, match=r"^event_shape: .*\(64, 64, 3\)"):
         ConvTDVAEConfig(event_shape=(64, 64, 3))
-    with pytest.raises(InputError, match=r"^shown: only a belief of one layer"):
+    with pytest.raises(InputError, match=r"^input_skip: expected 0 unless belief_layers=1"):
         ConvTDVAEConfig(input_skip=1)
     with pytest.raises(InputError, match=r"^encoder's convolutions: expected at least 2, got 1"):
         ConvTDVAEConfig(encoder=(8,))
@@ -208,23 +208,23 @@ def test_bad_sizes_and_frames_are_named() -> None:
         model.filter(replace(data, x=torch.tensor([0, 255] * 3 * 128).expand(2, 6, -1).reshape(2, 6, 3, 16, 16)))
 
 
-def test_a_step_is_measured() -> None:
+def test_cost_of_a_training_step() -> None:
     cost = conv_costs.cost_of(MODELS["smoke"], repeats=2)
     assert len(cost.seconds) == 2
     assert min(cost.seconds) > 0
     assert cost.parameters == count(build(MODELS["smoke"]))
 
 
-def test_the_smoke_model_learns_from_a_recorded_walk(tmp_path: Path) -> None:
+def test_smoke_model_learns_from_a_recording(tmp_path: Path) -> None:
     world = first_person.open_world("tdvae/Corridors-v0", size=32)
     first_person.record(world, tmp_path / "walk.h5", frames=300, seed=0, episode=100, size=32)
     world.close()
     data, *_ = split_windows(Recording(tmp_path / "walk.h5"), length=10, seed=0, with_actions=True)
     model = build(replace(MODELS["smoke"], actions=3))
-    law, config = jumps.Uniform(1, 3), TrainConfig(steps=40, batch_size=8, pairs=4, learning_rate=3e-3, log_every=1)
-    pairs = law.sample(data.lengths[:8], 4, torch.Generator().manual_seed(0))
+    uniform, config = jumps.Uniform(1, 3), TrainConfig(steps=40, batch_size=8, pairs=4, learning_rate=3e-3, log_every=1)
+    pairs = uniform.sample(data.lengths[:8], 4, torch.Generator().manual_seed(0))
     learner, first = Learner(model), data.select(slice(0, 8))
     before = learner(first, pairs).total.detach()
-    tdvae.fit(learner, data, law, config, tmp_path / "run", progress="none")
+    tdvae.fit(learner, data, uniform, config, tmp_path / "run", progress="none")
     after = learner(first, pairs).total.detach()
     assert float(after) < 0.95 * float(before)

@@ -1,4 +1,4 @@
-"""Distributions: densities as torch's own, KL in closed form, sums over the event, samples of the stated law."""
+"""Distributions: log densities and KL against torch and against samples, event dimensions, and samples."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def reference(normal: DiagonalNormal) -> torch.distributions.Distribution:
 
 
 @pytest.mark.parametrize("event_ndim", [0, 1, 2, 3])
-def test_normal_log_prob_is_torchs_for_every_event_rank(event_ndim: int) -> None:
+def test_normal_log_prob_equals_torch(event_ndim: int) -> None:
     normal = random_normal(0, event_ndim=event_ndim)
     x = torch.randn(SHAPE, generator=seeded(1), dtype=torch.float64)
     torch.testing.assert_close(normal.log_prob(x), reference(normal).log_prob(x))
@@ -46,13 +46,13 @@ def test_normal_log_prob_is_torchs_for_every_event_rank(event_ndim: int) -> None
 
 
 @pytest.mark.parametrize("event_ndim", [0, 1, 2, 3])
-def test_normal_kl_is_torchs_for_every_event_rank(event_ndim: int) -> None:
+def test_normal_kl_equals_torch(event_ndim: int) -> None:
     one, other = random_normal(2, event_ndim=event_ndim), random_normal(3, event_ndim=event_ndim)
     expected = torch.distributions.kl_divergence(reference(one), reference(other))
     torch.testing.assert_close(one.kl(other), expected)
 
 
-def test_normal_cdf_is_torchs_per_dimension() -> None:
+def test_normal_cdf_equals_torch() -> None:
     normal = random_normal(4)
     x = torch.randn(SHAPE, generator=seeded(5), dtype=torch.float64)
     expected = torch.distributions.Normal(normal.mean, normal.sigma).cdf(x)
@@ -60,7 +60,7 @@ def test_normal_cdf_is_torchs_per_dimension() -> None:
     assert normal.cdf(x).shape == SHAPE
 
 
-def test_normal_cdf_ends_and_middle() -> None:
+def test_normal_cdf_at_the_mean_and_in_the_tails() -> None:
     normal = random_normal(6)
     far = 40 * normal.sigma
     torch.testing.assert_close(normal.cdf(normal.mean), torch.full(SHAPE, 0.5, dtype=torch.float64))
@@ -69,7 +69,7 @@ def test_normal_cdf_ends_and_middle() -> None:
 
 
 def test_closed_form_kl_is_the_mean_log_ratio_of_many_samples() -> None:
-    """KL(p ‖ q) = E_p[log p - log q], within five standard errors: pins the direction as well."""
+    """KL(p ‖ q) = E_p[log p - log q], within five standard errors; this also checks the direction."""
     torch.manual_seed(7)
     p, q = random_normal(8, (1, 3)), random_normal(9, (1, 3))
     n = 400_000
@@ -78,17 +78,17 @@ def test_closed_form_kl_is_the_mean_log_ratio_of_many_samples() -> None:
     ratios = p.log_prob(z) - q.log_prob(z)
     error = 5 * float(ratios.std()) / math.sqrt(n)
     assert abs(float(ratios.mean()) - p.kl(q).item()) < error
-    assert abs(p.kl(q).item() - q.kl(p).item()) > 10 * error  # the test could tell the two directions apart
+    assert abs(p.kl(q).item() - q.kl(p).item()) > 10 * error  # the two directions differ significantly
 
 
 def test_kl_of_a_distribution_with_itself_is_zero() -> None:
-    """It reads the mean, not a sample: no noise is left over."""
+    """It is computed without sampling, so it has no noise."""
     for event_ndim in (0, 1, 2):
         normal = random_normal(10, event_ndim=event_ndim)
         torch.testing.assert_close(normal.kl(normal), torch.zeros_like(normal.kl(normal)), atol=1e-14, rtol=0)
 
 
-def test_kl_is_deterministic_and_leaves_the_random_state_alone() -> None:
+def test_kl_is_deterministic_and_does_not_change_the_random_state() -> None:
     one, other = random_normal(11), random_normal(12)
     before = torch.get_rng_state()
     first, second = one.kl(other), one.kl(other)
@@ -101,7 +101,7 @@ def test_kl_is_deterministic_and_leaves_the_random_state_alone() -> None:
     log_sigmas=st.tuples(st.floats(-6, 6), st.floats(-6, 6)),
 )
 @hypothesis_settings(deadline=None, derandomize=True, max_examples=50)
-def test_kl_is_never_negative(means: tuple[float, float], log_sigmas: tuple[float, float]) -> None:
+def test_kl_is_not_negative(means: tuple[float, float], log_sigmas: tuple[float, float]) -> None:
     one, other = (
         DiagonalNormal(torch.tensor([mean], dtype=torch.float64), torch.tensor([log_sigma], dtype=torch.float64))
         for mean, log_sigma in zip(means, log_sigmas, strict=True)
@@ -142,7 +142,7 @@ def test_gradients_flow_through_a_normal_sample() -> None:
 
 
 @pytest.mark.parametrize("event_ndim", [0, 1, 2, 3])
-def test_bernoulli_log_prob_is_torchs_at_moderate_logits(event_ndim: int) -> None:
+def test_bernoulli_log_prob_equals_torch_at_moderate_logits(event_ndim: int) -> None:
     logits = 3 * torch.randn(SHAPE, generator=seeded(15), dtype=torch.float64)
     bits = torch.rand(SHAPE, generator=seeded(16)) < 0.5
     base = torch.distributions.Bernoulli(logits=logits)
@@ -161,21 +161,21 @@ def test_bernoulli_log_prob_is_finite_at_extreme_logits(logit: float, bit: float
     assert bool(gradient.isfinite().all())
 
 
-def test_bernoulli_grey_value_is_the_expected_log_likelihood() -> None:
+def test_bernoulli_log_prob_of_a_fraction_is_the_expected_log_likelihood() -> None:
     logits, grey = torch.tensor([0.3, -1.2]), torch.tensor([0.25, 0.6])
-    law = Bernoulli(logits, event_ndim=0)
-    expected = grey * law.log_prob(torch.ones(2)) + (1 - grey) * law.log_prob(torch.zeros(2))
-    torch.testing.assert_close(law.log_prob(grey), expected)
+    distribution = Bernoulli(logits, event_ndim=0)
+    expected = grey * distribution.log_prob(torch.ones(2)) + (1 - grey) * distribution.log_prob(torch.zeros(2))
+    torch.testing.assert_close(distribution.log_prob(grey), expected)
 
 
 def test_bernoulli_samples_have_the_stated_frequencies() -> None:
     torch.manual_seed(17)
     n, logits = 100_000, torch.tensor([-2.0, 0.0, 1.0])
-    law = Bernoulli(logits.expand(n, 3))
-    samples = law.sample()
+    distribution = Bernoulli(logits.expand(n, 3))
+    samples = distribution.sample()
     share = torch.sigmoid(logits)
     assert set(samples.unique().tolist()) == {0.0, 1.0}
-    torch.testing.assert_close(law.mean[0], share)
+    torch.testing.assert_close(distribution.mean[0], share)
     assert bool(((samples.mean(0) - share).abs() < 5 * (share * (1 - share) / n).sqrt()).all())
 
 
@@ -183,7 +183,7 @@ def test_bernoulli_samples_have_the_stated_frequencies() -> None:
 
 
 @pytest.mark.parametrize("event_ndim", [0, 1, 2])
-def test_categorical_log_prob_is_torchs(event_ndim: int) -> None:
+def test_categorical_log_prob_equals_torch(event_ndim: int) -> None:
     logits = torch.randn((*SHAPE, 7), generator=seeded(18), dtype=torch.float64)
     classes = torch.randint(0, 7, SHAPE, generator=seeded(19))
     base = torch.distributions.Categorical(logits=logits)
@@ -194,20 +194,20 @@ def test_categorical_log_prob_is_torchs(event_ndim: int) -> None:
 def test_categorical_samples_have_the_stated_frequencies() -> None:
     torch.manual_seed(20)
     n, logits = 100_000, torch.tensor([[0.0, 1.0, -1.0], [2.0, 0.0, 0.0]])
-    law = Categorical(logits.expand(n, 2, 3))
-    samples = law.sample()
+    distribution = Categorical(logits.expand(n, 2, 3))
+    samples = distribution.sample()
     assert samples.shape == (n, 2)
     share = torch.softmax(logits, -1)
-    torch.testing.assert_close(law.mean[0], share)
+    torch.testing.assert_close(distribution.mean[0], share)
     counted = torch.nn.functional.one_hot(samples, 3).double().mean(0)
     assert bool(((counted - share).abs() < 5 * (share * (1 - share) / n).sqrt()).all())
 
 
-# What all three share
+# Broadcasting
 
 
 def _examples() -> list[tuple[Distribution, Tensor]]:
-    """One distribution without batch dimensions of each kind, and a batch of values (6, 4)."""
+    """Distributions of each type without batch dimensions, and a batch of values (6, 4)."""
     generator = seeded(21)
     numbers = torch.randn((6, 4), generator=generator)
     return [
@@ -217,28 +217,28 @@ def _examples() -> list[tuple[Distribution, Tensor]]:
     ]
 
 
-@pytest.mark.parametrize(("law", "x"), _examples(), ids=["normal", "bernoulli", "categorical"])
-def test_one_distribution_scores_a_whole_batch(law: Distribution, x: Tensor) -> None:
-    """Values may have batch dimensions that the parameters lack, as with the marginal of a data set."""
-    together = law.log_prob(x)
-    assert together.shape == (6,)
-    torch.testing.assert_close(together, torch.stack([law.log_prob(row) for row in x]))
+@pytest.mark.parametrize(("distribution", "x"), _examples(), ids=["normal", "bernoulli", "categorical"])
+def test_log_prob_of_a_batch_under_one_distribution(distribution: Distribution, x: Tensor) -> None:
+    """Values may have batch dimensions that the parameters lack, as for the marginal of a data set."""
+    log_probs = distribution.log_prob(x)
+    assert log_probs.shape == (6,)
+    torch.testing.assert_close(log_probs, torch.stack([distribution.log_prob(row) for row in x]))
 
 
 @pytest.mark.parametrize("samples", [1, 5])
-def test_many_distributions_score_one_value(samples: int) -> None:
+def test_log_prob_of_one_value_under_many_distributions(samples: int) -> None:
     """Parameters may have a leading sample dimension that the values lack, as in a forecast."""
     generator = seeded(22)
     parameters = torch.randn((samples, 6, 4, 3), generator=generator)
     classes = torch.randint(0, 3, (6, 4), generator=generator)
-    laws: list[tuple[Distribution, Tensor]] = [
+    distributions: list[tuple[Distribution, Tensor]] = [
         (DiagonalNormal(parameters[..., 0], parameters[..., 1]), torch.randn((6, 4), generator=generator)),
         (Bernoulli(parameters[..., 0]), classes > 1),
         (Categorical(parameters), classes),
     ]
-    for law, x in laws:
-        torch.testing.assert_close(law.log_prob(x), law.log_prob(x.expand(samples, 6, 4)))
-        assert law.log_prob(x).shape == (samples, 6)
+    for distribution, x in distributions:
+        torch.testing.assert_close(distribution.log_prob(x), distribution.log_prob(x.expand(samples, 6, 4)))
+        assert distribution.log_prob(x).shape == (samples, 6)
 
 
 # Discretised logistic
@@ -247,50 +247,54 @@ LEVELS = torch.arange(256, dtype=torch.float64) / 255
 
 
 def logistic(location: float, scale: float) -> DiscretisedLogistic:
-    """One value, in double precision."""
+    """The distribution of a single value, in double precision."""
     parameters = torch.tensor([location, math.log(scale)], dtype=torch.float64)
     return DiscretisedLogistic(parameters[0], parameters[1], event_ndim=0)
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1e-3, 0.02, 0.5, 20.0])
 @pytest.mark.parametrize("location", [-0.7, 0.0, 0.3, 0.5 + 1e-3, 1.0, 1.4])
-def test_the_bins_of_a_logistic_are_a_distribution_with_its_mean(location: float, scale: float) -> None:
-    law = logistic(location, scale)
-    mass = law.log_prob(LEVELS).exp()
+def test_logistic_bins_sum_to_one_and_have_its_mean_and_median(location: float, scale: float) -> None:
+    distribution = logistic(location, scale)
+    mass = distribution.log_prob(LEVELS).exp()
     torch.testing.assert_close(mass.sum(), torch.tensor(1.0, dtype=torch.float64))
-    assert abs(float((mass * LEVELS).sum() - law.mean)) < 0.5 / 255
+    assert abs(float((mass * LEVELS).sum() - distribution.mean)) < 0.5 / 255
     assert (
-        float(mass[law.median - 0.5 / 255 > LEVELS].sum()) <= 0.5 <= float(mass[law.median + 0.5 / 255 >= LEVELS].sum())
+        float(mass[distribution.median - 0.5 / 255 > LEVELS].sum())
+        <= 0.5
+        <= float(mass[distribution.median + 0.5 / 255 >= LEVELS].sum())
     )
 
 
-def test_the_mass_of_a_bin_is_a_difference_of_the_distribution_function() -> None:
-    law = logistic(0.4, 0.05)
+def test_logistic_bin_is_a_difference_of_the_cdf() -> None:
+    distribution = logistic(0.4, 0.05)
     inner = LEVELS[1:-1]
     upper, lower = (torch.sigmoid((inner + side / 510 - 0.4) / 0.05) for side in (1, -1))
-    torch.testing.assert_close(law.log_prob(inner), torch.log(upper - lower))
-    torch.testing.assert_close(law.log_prob(LEVELS[0]), torch.sigmoid((LEVELS[0] + 1 / 510 - 0.4) / 0.05).log())
+    torch.testing.assert_close(distribution.log_prob(inner), torch.log(upper - lower))
+    torch.testing.assert_close(
+        distribution.log_prob(LEVELS[0]), torch.sigmoid((LEVELS[0] + 1 / 510 - 0.4) / 0.05).log()
+    )
 
 
 @pytest.mark.parametrize("log_scale", [-9.0, -3.0, 3.0])
-def test_a_logistic_far_off_has_finite_scores_and_slopes(log_scale: float) -> None:
+def test_logistic_log_prob_and_gradients_are_finite_in_the_tails(log_scale: float) -> None:
     location = torch.tensor([-5.0, 0.5, 5.0], requires_grad=True)
     scale = torch.full((3,), log_scale, requires_grad=True)
-    score = DiscretisedLogistic(location, scale, event_ndim=1).log_prob(torch.tensor([1.0, 0.2, 0.0]))
-    score.backward()
+    log_prob = DiscretisedLogistic(location, scale, event_ndim=1).log_prob(torch.tensor([1.0, 0.2, 0.0]))
+    log_prob.backward()
     assert location.grad is not None
     assert scale.grad is not None
-    assert all(bool(torch.isfinite(value).all()) for value in (score, location.grad, scale.grad))
+    assert all(bool(torch.isfinite(value).all()) for value in (log_prob, location.grad, scale.grad))
 
 
-def test_a_logistics_samples_have_its_frequencies() -> None:
+def test_logistic_samples_have_the_stated_frequencies() -> None:
     torch.manual_seed(0)
     location, log_scale = torch.full((200_000,), 0.02), torch.full((200_000,), math.log(0.01))
-    drawn = (DiscretisedLogistic(location, log_scale, event_ndim=1).sample() * 255).round().long()
-    shares = torch.bincount(drawn, minlength=256) / len(drawn)
+    samples = (DiscretisedLogistic(location, log_scale, event_ndim=1).sample() * 255).round().long()
+    shares = torch.bincount(samples, minlength=256) / len(samples)
     torch.testing.assert_close(shares.double(), logistic(0.02, 0.01).log_prob(LEVELS).exp(), rtol=0, atol=4e-3)
 
 
-def test_a_value_has_the_mass_of_the_bin_it_lies_in() -> None:
-    law = logistic(0.5, 0.1)
-    torch.testing.assert_close(law.log_prob(LEVELS[7] + 0.4 / 255), law.log_prob(LEVELS[7]))
+def test_logistic_log_prob_is_constant_within_a_bin() -> None:
+    distribution = logistic(0.5, 0.1)
+    torch.testing.assert_close(distribution.log_prob(LEVELS[7] + 0.4 / 255), distribution.log_prob(LEVELS[7]))

@@ -1,4 +1,4 @@
-"""The Kalman bank and the oscillator's oracle, against brute force first and against simulated data after."""
+"""The Kalman bank and the oscillator oracle, against brute-force computations and simulated data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAST = 59
 
 
 def random_bank(seed: int, h: int, d: int, o: int) -> KalmanBank:
-    """Stable random models with full covariances, so that no index can be swapped unnoticed."""
+    """Stable random models with full covariances, so that swapped indices change the results."""
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -37,7 +37,7 @@ def random_bank(seed: int, h: int, d: int, o: int) -> KalmanBank:
 
 
 def joint(bank: KalmanBank, h: int, length: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Hypothesis h as one big Gaussian: mean and covariance of all states, then of all observations."""
+    """Hypothesis h as one joint Gaussian: mean and covariance of all states, then of all observations."""
     a, d = bank.A[h], bank.Q.shape[0]
     mean, cov = [bank.m0[h]], torch.zeros(length * d, length * d, dtype=torch.float64)
     cov[:d, :d] = bank.P0[h]
@@ -65,23 +65,23 @@ def conditional(bank: KalmanBank, h: int, x: Tensor, index: int) -> tuple[Tensor
 
 
 def log_normal(value: Tensor, mean: Tensor, cov: Tensor) -> Tensor:
-    """log N(value; mean, cov) of values (..., D), as the formula reads."""
+    """log N(value; mean, cov) of values (..., D), by the definition."""
     error = value - mean
     distance: Tensor = (torch.linalg.solve(cov, error.unsqueeze(-1)).squeeze(-1) * error).sum(-1)
     log_det: Tensor = torch.logdet(2 * math.pi * cov)
     return -0.5 * (distance + log_det)
 
 
-def some_x(bank: KalmanBank, n: int, length: int, seed: int = 0) -> Tensor:
+def random_x(bank: KalmanBank, n: int, length: int, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn((n, length, bank.C.shape[0]), generator=generator, dtype=torch.float64)
 
 
 @given(seed=st.integers(0, 10_000), d=st.integers(1, 3), o=st.integers(1, 2), length=st.integers(1, 6))
 @hypothesis_settings(deadline=None, derandomize=True, max_examples=25)
-def test_one_hypothesis_is_a_conditional_of_the_joint(seed: int, d: int, o: int, length: int) -> None:
+def test_filter_equals_the_conditional_of_the_joint_gaussian(seed: int, d: int, o: int, length: int) -> None:
     bank = random_bank(seed, 1, d, o)
-    x = some_x(bank, 3, length, seed)
+    x = random_x(bank, 3, length, seed)
     posterior = bank.filter(x)
     mean, cov = conditional(bank, 0, x, length - 1)
     torch.testing.assert_close(posterior.mean[:, 0], mean, atol=1e-8, rtol=1e-8)
@@ -93,9 +93,9 @@ def test_one_hypothesis_is_a_conditional_of_the_joint(seed: int, d: int, o: int,
 
 
 @pytest.mark.parametrize("dt", [0, 1, 2, 3, 7, 12])
-def test_prediction_is_the_conditional_of_the_joint_gaussian(dt: int) -> None:
+def test_prediction_equals_the_conditional_of_the_joint_gaussian(dt: int) -> None:
     bank = random_bank(5, 3, 2, 2)
-    x = some_x(bank, 4, 5)
+    x = random_x(bank, 4, 5)
     posterior = bank.filter(x)
     state, mixture = bank.advance(posterior, dt), bank.predict(posterior, dt)
     for h in range(3):
@@ -107,7 +107,7 @@ def test_prediction_is_the_conditional_of_the_joint_gaussian(dt: int) -> None:
     assert mixture.batch_shape == (4, 2)
 
 
-def test_a_long_jump_is_many_short_ones() -> None:
+def test_jump_equals_repeated_single_steps() -> None:
     bank = random_bank(6, 2, 3, 1)
     phi, noise = torch.eye(3, dtype=torch.float64).expand(2, 3, 3), torch.zeros(2, 3, 3, dtype=torch.float64)
     for dt in range(40):
@@ -117,9 +117,9 @@ def test_a_long_jump_is_many_short_ones() -> None:
         phi, noise = bank.A @ phi, bank.A @ noise @ bank.A.mT + bank.Q
 
 
-def test_weights_are_bayes_rule_on_the_joint_densities() -> None:
+def test_weights_follow_bayes_rule() -> None:
     bank = random_bank(7, 4, 2, 1)
-    x = some_x(bank, 3, 4)
+    x = random_x(bank, 3, 4)
     log_joint = torch.log_softmax(bank.log_prior, -1) + torch.stack(
         [log_normal(x.flatten(1), *joint(bank, h, 4)[2:]) for h in range(4)], dim=-1
     )
@@ -129,20 +129,20 @@ def test_weights_are_bayes_rule_on_the_joint_densities() -> None:
     torch.testing.assert_close(bank.log_likelihood(posterior), evidence, rtol=1e-8, atol=1e-8)
 
 
-def test_filtering_in_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filtering_in_blocks_gives_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     bank = random_bank(8, 3, 2, 1)
-    x = some_x(bank, 7, 5)
+    x = random_x(bank, 7, 5)
     whole = bank.filter(x)
-    monkeypatch.setattr("tdvae.exact.kalman.BLOCK_NUMBERS", 12)  # two sequences at a time
+    monkeypatch.setattr("tdvae.exact.kalman.BLOCK_ELEMENTS", 12)  # two sequences at a time
     parts = bank.filter(x)
     torch.testing.assert_close(parts.mean, whole.mean)
     torch.testing.assert_close(parts.log_evidence, whole.log_evidence)
 
 
-def test_smoother_is_the_conditional_of_the_joint_gaussian() -> None:
+def test_smoother_equals_the_conditional_of_the_joint_gaussian() -> None:
     """p(z_2 | z_3, x_0..x_2), from the joint of (z_2, z_3) given x_0..x_2."""
     bank = random_bank(9, 2, 3, 2)
-    x, z = some_x(bank, 4, 3), torch.randn(5, 4, 2, 3, generator=torch.Generator().manual_seed(1)).double()
+    x, z = random_x(bank, 4, 3), torch.randn(5, 4, 2, 3, generator=torch.Generator().manual_seed(1)).double()
     smoother = bank.smoother(bank.filter(x))
     for h in range(2):
         mean, cov = conditional(bank, h, x, 2)
@@ -152,10 +152,10 @@ def test_smoother_is_the_conditional_of_the_joint_gaussian() -> None:
         torch.testing.assert_close(smoother.cov[h], cov - gain @ after_cov @ gain.T)
 
 
-def test_filter_and_smoother_make_the_td_identity_hold_for_every_sample() -> None:
-    """log p_T p_D p_B1 / (p_B2 q_S) = log p(x_t | x_<t), whatever z_{t-1} and z_t: zero variance."""
+def test_integrand_of_eq_5_has_zero_variance_with_filter_and_smoother() -> None:
+    """log p_T p_D p_B1 / (p_B2 q_S) = log p(x_t | x_<t) for all z_{t-1} and z_t."""
     bank = random_bank(10, 1, 2, 2)
-    x = some_x(bank, 3, 5)
+    x = random_x(bank, 3, 5)
     before, after = bank.filter(x[:, :-1]), bank.filter(x)
     smoother = bank.smoother(before)
     z1, z2 = (torch.randn(6, 3, 2, generator=torch.Generator().manual_seed(s)).double() for s in (2, 3))
@@ -183,11 +183,11 @@ def test_quantile_inverts_the_cdf(seed: int, p: float) -> None:
     mixture = random_mixture(seed)
     torch.testing.assert_close(mixture.cdf(mixture.quantile(p)), torch.full((4, 2), p, dtype=torch.float64))
     x = mixture.sample(3, torch.Generator().manual_seed(seed))
-    # Rounding of the cdf moves its inverse by that rounding over the density.
+    # A rounding error of the cdf changes its inverse by the error divided by the density.
     assert ((mixture.quantile(mixture.cdf(x)) - x).abs() * mixture.log_prob(x).exp()).max() < 1e-13
 
 
-def test_mixture_density_moments_and_samples_agree() -> None:
+def test_mixture_density_moments_and_samples_are_consistent() -> None:
     mixture = random_mixture(0)
     grid = torch.linspace(-30, 30, 6001, dtype=torch.float64)[:, None, None].expand(-1, 4, 2)
     density = mixture.log_prob(grid).exp()
@@ -202,24 +202,24 @@ def test_mixture_density_moments_and_samples_agree() -> None:
     assert draws.shape == (20_000, 4, 2)
     ranks = mixture.cdf(draws).sort(dim=0).values
     expected = ((torch.arange(20_000) + 0.5) / 20_000)[:, None, None]
-    assert (ranks - expected).abs().max() < 2.2 / math.sqrt(20_000)  # Kolmogorov-Smirnov, eight times at 1e-4
+    assert (ranks - expected).abs().max() < 2.2 / math.sqrt(20_000)  # Kolmogorov-Smirnov, eight tests at level 1e-4
 
 
 def test_mixture_rejects_shapes_that_would_broadcast_silently() -> None:
     mixture = random_mixture(0)
-    with pytest.raises(ValueError, match=r"^x: got shape \(4,\), expected \(..., 4, 2\)"):
+    with pytest.raises(ValueError, match=r"^x: expected shape \(..., 4, 2\), got \(4,\)"):
         mixture.log_prob(torch.zeros(4))
-    with pytest.raises(ValueError, match=r"^p: got values"):
+    with pytest.raises(ValueError, match=r"^p: expected 0 < p < 1, got values"):
         mixture.quantile(1.0)
 
 
 def test_bank_rejects_wrong_shapes() -> None:
     bank = random_bank(0, 2, 3, 1)
-    with pytest.raises(ValueError, match=r"^C: got shape \(1, 2\), expected \(1, 3\)"):
+    with pytest.raises(ValueError, match=r"^C: expected shape \(1, 3\), got \(1, 2\)"):
         KalmanBank(bank.A, bank.Q, bank.C[:, :2], bank.R, bank.m0, bank.P0, bank.log_prior)
-    with pytest.raises(ValueError, match=r"^x: got shape \(4, 2\), expected"):
+    with pytest.raises(ValueError, match=r"^x: expected shape .*, got \(4, 2\)"):
         bank.filter(torch.zeros(4, 2))
-    with pytest.raises(ValueError, match=r"^dt: got -1"):
+    with pytest.raises(ValueError, match=r"^dt: expected at least 0, got -1"):
         bank.jump(-1)
 
 
@@ -241,8 +241,8 @@ def posterior(oracle: OscillatorOracle, record: OscillatorRecord) -> BankPosteri
     return oracle.observe(record.x[:, : LAST + 1])
 
 
-def test_frequency_posterior_is_brute_force_evidence_on_the_grid() -> None:
-    """E[x_s x_t] = cos(w (t - s)) (E[a^2] / 2 + min(s, t) q), plus r where s = t, written down directly."""
+def test_frequency_posterior_equals_brute_force_evidence_on_the_grid() -> None:
+    """By the covariance E[x_s x_t] = cos(w (t - s)) (E[a^2] / 2 + min(s, t) q), plus r if s = t."""
     length, grid = 12, 40
     x = simulate(SETTINGS, n=5, seed=2).x[:, :length].double()
     oracle = OscillatorOracle(SETTINGS, frequencies=grid)
@@ -259,8 +259,8 @@ def test_frequency_posterior_is_brute_force_evidence_on_the_grid() -> None:
     torch.testing.assert_close(oracle.frequency(posterior)[0], expected @ oracle.frequencies)
 
 
-def test_ring_prior_against_particles() -> None:
-    """Four observations, where the ring matters, against importance sampling from the true prior."""
+def test_ring_prior_against_importance_sampling() -> None:
+    """After four observations the ring prior makes a difference; the proposal is the true prior."""
     settings = OscillatorSettings(process_noise=0.1, observation_noise=0.3)
     seen = simulate(settings, n=3, seed=5).x[:, :4].double()
     particles = simulate(OscillatorSettings(process_noise=0.1, length=6), n=400_000, seed=6)
@@ -273,13 +273,13 @@ def test_ring_prior_against_particles() -> None:
     forecast = exact.forecast(exact.observe(seen), 2)
     torch.testing.assert_close(forecast.mean[:, 0], reference, atol=0.01, rtol=0)
     torch.testing.assert_close(forecast.variance[:, 0] - 0.09, second - reference**2, atol=0.01, rtol=0)
-    # The one Gaussian is visibly off here: the case can tell the two priors apart.
+    # The forecast of the Gaussian prior differs here, so the test distinguishes the two priors.
     gaussian = OscillatorOracle(settings, frequencies=24)
     assert (gaussian.forecast(gaussian.observe(seen), 2).mean[:, 0] - reference).abs().max() > 0.05
 
 
-def test_after_sixty_observations_the_gaussian_prior_is_as_good_as_the_ring(record: OscillatorRecord) -> None:
-    """Few sequences, so a loose bound; the figure measured on many is in the oracle's docstring."""
+def test_gaussian_and_ring_prior_agree_after_sixty_observations(record: OscillatorRecord) -> None:
+    """The bound is loose for these few sequences; the docstring of the oracle has the value for many."""
     x = record.x[:16]
     gaussian, ring = (OscillatorOracle(SETTINGS, frequencies=128, rings=rings) for rings in (0, 3))
     after_gaussian, after_ring = (oracle.observe(x[:, : LAST + 1]) for oracle in (gaussian, ring))
@@ -290,11 +290,11 @@ def test_after_sixty_observations_the_gaussian_prior_is_as_good_as_the_ring(reco
         assert abs(change.mean().item()) < 5e-3
 
 
-def test_ring_prior_has_the_moments_of_the_true_one() -> None:
+def test_ring_prior_has_the_moments_of_the_true_prior() -> None:
     for amplitude in ((0.5, 1.5), (1.0, 1.0)):
         bank = OscillatorOracle(OscillatorSettings(amplitude=amplitude), frequencies=1, rings=6).bank
         covariance = bank.m0.T @ bank.m0 / len(bank.m0) + bank.P0[0]
-        # The reference may exceed a known amplitude by the width of its components.
+        # With a known amplitude, the ring prior is wider by the width of its components.
         power = sum(a**2 for a in (*amplitude, math.sqrt(amplitude[0] * amplitude[1]))) / 6
         expected = power * torch.eye(2, dtype=torch.float64)
         torch.testing.assert_close(covariance, expected, atol=2e-3, rtol=0)
@@ -309,11 +309,13 @@ def test_posterior_of_frequency_and_amplitude_is_calibrated(
     for (mean, std), true in zip(inferred, truth, strict=True):
         score = (true - mean) / std
         assert abs(score.mean().item()) < 5 / math.sqrt(n)
-        assert abs(score.pow(2).mean().item() - 1) < 8 * math.sqrt(2 / n)  # tails heavier than a Gaussian's
+        assert abs(score.pow(2).mean().item() - 1) < 8 * math.sqrt(
+            2 / n
+        )  # the tails are heavier than those of a Gaussian
 
 
 def test_amplitude_quadrature_matches_samples(oracle: OscillatorOracle, record: OscillatorRecord) -> None:
-    posterior = oracle.observe(record.x[:2, :5])  # few observations: a broad posterior
+    posterior = oracle.observe(record.x[:2, :5])  # few observations, for a broad posterior
     generator = torch.Generator().manual_seed(0)
     chosen = torch.multinomial(posterior.weights, 50_000, replacement=True, generator=generator)
     noise = torch.randn((2, 50_000, 2, 1), generator=generator, dtype=torch.float64)
@@ -334,7 +336,7 @@ def test_forecast_is_calibrated(
         assert abs(inside - level) < 4 * math.sqrt(level * (1 - level) / len(rank))
 
 
-def test_forecast_beats_the_marginal_and_loses_with_distance(
+def test_forecast_is_better_than_the_marginal_and_gets_worse_with_dt(
     oracle: OscillatorOracle, posterior: BankPosterior, record: OscillatorRecord
 ) -> None:
     bayes, marginal = [], []
@@ -343,7 +345,7 @@ def test_forecast_beats_the_marginal_and_loses_with_distance(
         bayes.append(-oracle.forecast(posterior, dt).log_prob(x).mean().item())
         marginal.append(-oracle.marginal(LAST + dt).log_prob(x).mean().item())
     assert bayes == sorted(bayes)
-    assert all(exact < ignorant - 0.5 for exact, ignorant in zip(bayes, marginal, strict=True))
+    assert all(forecast < prior - 0.5 for forecast, prior in zip(bayes, marginal, strict=True))
 
 
 def test_default_grid_is_fine_enough(record: OscillatorRecord) -> None:
@@ -390,11 +392,11 @@ def test_marginal_equals_direct_integration(oracle: OscillatorOracle) -> None:
         ("observation_noise", {"settings": OscillatorSettings(observation_noise=0.0)}),
     ],
 )
-def test_oracle_names_what_is_wrong(name: str, arguments: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=rf"^{name}: got .*expected"):
+def test_oracle_rejects_invalid_arguments(name: str, arguments: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=rf"^{name}: expected .*, got"):
         OscillatorOracle(**{"settings": SETTINGS, **arguments})  # type: ignore[arg-type]
 
 
 def test_marginal_rejects_a_negative_index(oracle: OscillatorOracle) -> None:
-    with pytest.raises(ValueError, match=r"^t: got -1"):
+    with pytest.raises(ValueError, match=r"^t: expected .*, got -1"):
         oracle.marginal(-1)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from tdvae.jumps import Uniform
 from tdvae.models import Model, TDVAEConfig, build
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, Table, by_key, flat, markdown, show
+from tdvae.training import FitResult
+from tdvae.training.log import Progress
 
 WALKS = torch.randn(16, 10, 1, generator=torch.Generator().manual_seed(0)).cumsum(1)
 
@@ -97,8 +100,7 @@ def test_run_trains_measures_and_writes_results(tmp_path: Path, capsys: pytest.C
     assert "seeds 0: mean ± standard deviation" in experiment.made(content)
 
 
-def test_run_combines_tasks_by_seed_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "_usable_cores", lambda: 1)  # processes take seconds to start
+def test_run_combines_tasks_by_seed_and_resumes(tmp_path: Path) -> None:
     run(TOY, "cpu", None, tmp_path / "run", None, resume=False)
     first = json.loads((tmp_path / "run" / "toy_walks.json").read_text())
     assert first["measures"]["seed"]["wide"] == {"mean": 0.5, "spread": pytest.approx(0.5**0.5), "n": 2}
@@ -107,6 +109,30 @@ def test_run_combines_tasks_by_seed_and_resumes(tmp_path: Path, monkeypatch: pyt
     run(TOY, "cpu", None, tmp_path / "run", None, resume=True)
     again = json.loads((tmp_path / "run" / "toy_walks.json").read_text())
     assert again["measures"] == first["measures"]
+
+
+def trained(run_dir: Path, resume: bool, progress: Progress) -> FitResult:
+    run_dir.mkdir()
+    return FitResult(run_dir, steps=1, best_step=1, best_validation=None, seconds=2.5)
+
+
+def measured(run_dir: Path) -> Measures:
+    return {"process": float(os.getpid()), "threads": float(torch.get_num_threads()), "name": float(run_dir.name)}
+
+
+def test_jobs_run_in_parallel_and_return_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "_usable_cores", lambda: 2)
+    todo = [jobs.Job(tmp_path / str(n), trained, measured, resume=False, progress="none") for n in range(3)]
+    finished = jobs.run_jobs(todo)
+    assert [one.measures["name"] for one in finished] == [0, 1, 2]
+    assert [one.train_seconds for one in finished] == [2.5] * 3
+    assert float(os.getpid()) not in {one.measures["process"] for one in finished}
+    assert {one.measures["threads"] for one in finished} == {1.0}
+    # A single job needs no process, and what is done is only read.
+    assert jobs.run_jobs([replace(todo[0], resume=True)]) == finished[:1]
+    (tmp_path / "0" / "measures.json").unlink()
+    (again,) = jobs.run_jobs([replace(todo[0], resume=True)])
+    assert again.measures["process"] == os.getpid()
 
 
 def test_eval_of_a_run_that_cannot_be_evaluated_alone_is_an_error(

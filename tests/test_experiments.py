@@ -26,6 +26,7 @@ from tdvae.experiments.oscillator.measures import START, STEPS, exact_signals
 from tdvae.experiments.oscillator.presets import PRESETS
 from tdvae.experiments.oscillator.signals import GRID, fit_sinusoid
 from tdvae.forecasting import OwnData, evaluate
+from tdvae.forecasting.own_data import _origins
 from tdvae.models import TDVAE, for_data
 from tdvae.reporting.results import summarise
 
@@ -150,6 +151,12 @@ def gaussian_nll(x: Any, mean: Any, sigma: Any) -> float:
     return float(per_feature.sum(-1).mean())
 
 
+def forecast_targets(x: Any, origins: list[int], dt: int) -> tuple[Any, Any]:
+    """x_{t+δt} and x_t for all origins t that leave room for δt, concatenated."""
+    origins = [t for t in origins if t + dt <= x.shape[1]]
+    return np.concatenate([x[:, t + dt - 1] for t in origins]), np.concatenate([x[:, t - 1] for t in origins])
+
+
 def tiny_model(own: OwnData) -> TDVAE:
     torch.manual_seed(0)
     return for_data(own.parts[0], latent=2, belief=4, hidden=4, decoder=(4,))
@@ -162,12 +169,12 @@ def test_baselines_equal_independently_computed_gaussians(tmp_path: Path) -> Non
     np.savez(tmp_path / "walk.npz", x=walk)
     own = OwnData(tmp_path / "walk.npz", split_seed=3, longest_jump=5)
     measures = evaluate(tiny_model(own), own, seed=0)
-    assert set(measures) == {"nll", "nll_marginal", "nll_last_value"}
-    assert [list(by_dt) for by_dt in measures.values()] == [["1", "2", "5"]] * 3
+    assert set(measures) == {"nll", "coverage_50", "coverage_90", "nll_marginal", "nll_last_value"}
+    assert [list(by_dt) for by_dt in measures.values()] == [["1", "2", "5"]] * 5
     train, _, test = (part.x.double().numpy() for part in own.parts)
     steps = train.reshape(-1, 2)
     for dt in (1, 2, 5):
-        future, last = test[:, 6 + dt - 1], test[:, 5]
+        future, last = forecast_targets(test, _origins(12), dt)
         marginal = gaussian_nll(future, steps.mean(0), steps.std(0))
         change = np.sqrt(((train[:, dt:] - train[:, :-dt]) ** 2).mean((0, 1)))
         assert measures["nll_marginal"][str(dt)] == pytest.approx(marginal, rel=1e-4)
@@ -187,10 +194,9 @@ def test_baselines_ignore_padding(tmp_path: Path) -> None:
     train, _, test = own.parts
     sequences = [row[:length].double().numpy() for row, length in zip(train.x, train.lengths, strict=True)]
     steps = np.concatenate(sequences)
-    start = int(test.lengths.min()) // 2
-    seen = test.x.double().numpy()
+    shortest = int(test.lengths.min())
     for dt in (1, 2):
-        future, last = seen[:, start + dt - 1], seen[:, start - 1]
+        future, last = forecast_targets(test.x.double().numpy()[:, :shortest], _origins(shortest), dt)
         change = np.concatenate([row[dt:] - row[:-dt] for row in sequences])
         spread = np.sqrt((change**2).mean(0))
         marginal = gaussian_nll(future, steps.mean(0), steps.std(0))
@@ -440,7 +446,8 @@ def test_fit_eval_and_rollout_of_own_data(
     assert first["measures"]["nll"] != other["measures"]["nll"]
     assert first["measures"]["nll_marginal"] == other["measures"]["nll_marginal"]  # the same held-out sequences
     continuous = kind not in ("images of bits", "classes")
-    assert set(first["measures"]) == {"nll", "nll_marginal", *(["nll_last_value"] if continuous else [])}
+    only_continuous = ["coverage_50", "coverage_90", "nll_last_value"] if continuous else []
+    assert set(first["measures"]) == {"nll", "nll_marginal", *only_continuous}
     for by_dt in first["measures"].values():
         assert list(by_dt) == ["1", "2"]
         assert all(math.isfinite(number["mean"]) for number in by_dt.values())

@@ -1,4 +1,4 @@
-"""Estimated densities against those that can be had otherwise: a Kalman filter's, and sums over fine grids."""
+"""Density estimates against exact values: from a Kalman filter, and from sums over a fine grid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tdvae.likelihood import (
     log_mean_exp,
     pair_log_weights,
     particle_log_prob,
-    resampled,
+    resample,
     steps_log_weights,
     trajectory_log_weights,
 )
@@ -41,18 +41,18 @@ from tests.test_objective import (
 
 
 def standard_error(log_weights: Tensor) -> Tensor:
-    """Of the log of the mean weight, by the delta method."""
+    """Standard error of the log of the mean weight, by the delta method."""
     weights = torch.exp(log_weights - log_weights.amax(0))
     return weights.std(0) / weights.mean(0) / math.sqrt(len(weights))
 
 
-class FromTheStart(ExactModel):
-    """With a b_0 from which one step leads to the bank's prior of the first state."""
+class ExactModelWithB0(ExactModel):
+    """An exact model with a b_0 from which one step leads to the bank's prior of the first state."""
 
     def _filter(self, sequences: Sequences) -> tdvae.models.base.Beliefs:
         beliefs = super()._filter(sequences)
-        back = torch.linalg.inv(A)
-        beliefs.codes[:, 0, 2:] = (back @ (torch.eye(2, dtype=A.dtype) - Q) @ back.mT).flatten()
+        inverse = torch.linalg.inv(A)
+        beliefs.codes[:, 0, 2:] = (inverse @ (torch.eye(2, dtype=A.dtype) - Q) @ inverse.mT).flatten()
         return beliefs
 
     def log_prob(self, sequences: Sequences) -> Tensor:
@@ -68,23 +68,23 @@ def sequences() -> Sequences:
     return Sequences(torch.randn(5, 12, 1, dtype=torch.float64), torch.full((5,), 12))
 
 
-def test_every_joint_weight_is_the_likelihood_when_belief_and_smoothing_are_exact(sequences: Sequences) -> None:
-    model = FromTheStart()
+def test_joint_weights_of_an_exact_model_equal_the_likelihood(sequences: Sequences) -> None:
+    model = ExactModelWithB0()
     weights = joint_log_weights(model, sequences, samples=3)
     torch.testing.assert_close(weights, model.log_prob(sequences).expand(3, -1), rtol=0, atol=1e-8)
 
 
-def test_joint_weights_correct_a_smoother_that_is_too_wide(sequences: Sequences) -> None:
-    model = FromTheStart(widen=1.3)
+def test_joint_weights_with_a_wide_smoother_estimate_the_likelihood(sequences: Sequences) -> None:
+    model = ExactModelWithB0(widen=1.3)
     weights = joint_log_weights(model, sequences, samples=4_000)
     assert float(weights.std(0).min()) > 0.01
-    missed = (log_mean_exp(weights) - model.log_prob(sequences)).abs() / standard_error(weights)
-    assert float(missed.max()) < 4
-    assert bool((weights.mean(0) < model.log_prob(sequences)).all())  # the bound lies below
+    errors = (log_mean_exp(weights) - model.log_prob(sequences)).abs() / standard_error(weights)
+    assert float(errors.max()) < 4
+    assert bool((weights.mean(0) < model.log_prob(sequences)).all())  # the mean log weight is a lower bound
 
 
 def predictive(model: ExactModel, sequences: Sequences, t1: int, t2: int) -> DiagonalNormal:
-    """x_t2 given x_≤t1, by the Kalman filter's prediction."""
+    """The distribution of x_t2 given x_≤t1, by the Kalman filter."""
     code = model.filter(sequences).codes[:, t1]
     mean, cov = code[:, :2, None], code[0, 2:].view(2, 2)
     for _ in range(t1, t2):
@@ -93,63 +93,61 @@ def predictive(model: ExactModel, sequences: Sequences, t1: int, t2: int) -> Dia
     return DiagonalNormal(mean[:, 0], log_sigma.expand_as(mean[:, 0]))
 
 
-def test_steps_weights_are_the_pairs_for_one_step(sequences: Sequences) -> None:
+def test_steps_weights_of_one_step_equal_pair_weights(sequences: Sequences) -> None:
     model = ExactModel()
     weights = steps_log_weights(model, sequences, 5, 6, samples=3)
-    at = torch.full((5, 1), 5)
-    pairs = pair_log_weights(model, sequences, Pairs(at, at + 1), samples=3)[..., 0]
-    torch.testing.assert_close(weights, pairs, rtol=0, atol=1e-8)  # exact: no weight varies
+    t1 = torch.full((5, 1), 5)
+    pair_weights = pair_log_weights(model, sequences, Pairs(t1, t1 + 1), samples=3)[..., 0]
+    torch.testing.assert_close(weights, pair_weights, rtol=0, atol=1e-8)  # weights of an exact model are constant
     exact = predictive(model, sequences, 5, 6).log_prob(sequences.x[:, 5])
     torch.testing.assert_close(weights, exact.expand(3, -1), rtol=0, atol=1e-8)
 
 
-def test_steps_weights_integrate_over_the_states_between(sequences: Sequences) -> None:
-    """The proposal has seen the frame between, which the density has not: only the mean of many weights is right."""
+def test_steps_weights_integrate_over_states_in_between(sequences: Sequences) -> None:
+    """The proposal is conditioned on the observation in between, the density is not, so the weights vary."""
     torch.manual_seed(0)
-    near = Sequences(0.5 * torch.randn_like(sequences.x), sequences.lengths)
+    small = Sequences(0.5 * torch.randn_like(sequences.x), sequences.lengths)
     model = ExactModel(widen=1.3)
-    weights = steps_log_weights(model, near, 4, 6, samples=20_000)
+    weights = steps_log_weights(model, small, 4, 6, samples=20_000)
     assert float(weights.std(0).min()) > 0.1
     torch.testing.assert_close(
-        log_mean_exp(weights), predictive(model, near, 4, 6).log_prob(near.x[:, 5]), rtol=0, atol=0.05
+        log_mean_exp(weights), predictive(model, small, 4, 6).log_prob(small.x[:, 5]), rtol=0, atol=0.05
     )
 
 
-def test_steps_weights_need_room(sequences: Sequences) -> None:
+def test_steps_weights_reject_invalid_times(sequences: Sequences) -> None:
     for t1, t2 in ((4, 4), (-1, 3), (4, 13)):
         with pytest.raises(InputError, match="t1, t2"):
             steps_log_weights(ExactModel(), sequences, t1, t2, samples=1)
 
 
-def test_with_exact_parts_every_joint_weight_is_the_likelihood_with_the_observation_in_the_state(
-    sequences: Sequences,
-) -> None:
+def test_joint_weights_of_an_exact_model_with_observed_state_equal_the_likelihood(sequences: Sequences) -> None:
     model = ExactObservedModel()
     weights = joint_log_weights(model, sequences, samples=4)
-    torch.testing.assert_close(weights, model.filtered(sequences)[1].sum(1).expand(4, -1), rtol=0, atol=1e-8)
+    torch.testing.assert_close(weights, model.exact_filter(sequences)[1].sum(1).expand(4, -1), rtol=0, atol=1e-8)
 
 
-def test_single_steps_integrate_the_observations_between(sequences: Sequences) -> None:
-    """Two steps ahead in closed form: the joint of two steps, of which the first observation is left out."""
+def test_steps_weights_with_observed_state_integrate_over_observations_in_between(sequences: Sequences) -> None:
+    """Two steps ahead, x is normal; its mean and standard deviation are estimated from samples of the model."""
     model, t1 = ExactObservedModel(), 4
-    near = Sequences(0.3 * sequences.x, sequences.lengths)
-    code = model.filter(near).codes[:, t1]
+    small = Sequences(0.3 * sequences.x, sequences.lengths)
+    code = model.filter(small).codes[:, t1]
     mean, cov = code[:, :2], code[:, 2:6].unflatten(-1, (2, 2))
-    paths = 200_000
-    z = mean[:1] + torch.randn(paths, 2, dtype=A.dtype) @ torch.linalg.cholesky(cov[0]).mT
-    state, one = State(Latent((z[:, :1], z[:, 1:])), code[:1, 6:].expand(paths, 1)), torch.ones(paths).long()
-    for _ in range(2):  # the model's own paths, of which the last observation's mean and spread are a normal's
-        step = model.step(state, one)
+    count = 200_000
+    z = mean[:1] + torch.randn(count, 2, dtype=A.dtype) @ torch.linalg.cholesky(cov[0]).mT
+    state, dt = State(Latent((z[:, :1], z[:, 1:])), code[:1, 6:].expand(count, 1)), torch.ones(count).long()
+    for _ in range(2):
+        step = model.step(state, dt)
         z2, _ = step.p_T.sample()
         x = step.p_D(z2).sample()
         state = State(z2, x)
-    expected = DiagonalNormal(x.mean(0), x.std(0).log()).log_prob(near.x[0, t1 + 1])
-    weights = steps_log_weights(model, near, t1, t1 + 2, samples=20_000)[:, 0]
+    expected = DiagonalNormal(x.mean(0), x.std(0).log()).log_prob(small.x[0, t1 + 1])
+    weights = steps_log_weights(model, small, t1, t1 + 2, samples=20_000)[:, 0]
     torch.testing.assert_close(log_mean_exp(weights), expected, rtol=0, atol=0.03)
 
 
-class Sees(BeliefNetwork):
-    """b_t = x_t: all that the best single-step encoder of a linear-Gaussian model needs."""
+class IdentityBelief(BeliefNetwork):
+    """b_t = x_t, which is sufficient for the optimal encoder q(z_t | z_{t-1}, b_t) of a linear-Gaussian model."""
 
     size = 1
 
@@ -160,19 +158,26 @@ class Sees(BeliefNetwork):
         return inputs, Belief(inputs[:, -1], ())
 
 
-class BestStep(GaussianLadder):
+class OptimalEncoder(GaussianLadder):
     """p(z_t | z_{t-1}, x_t)."""
 
     def moments(self, b: Tensor, before: State, actions: None) -> tuple[Tensor, Tensor]:
-        ahead = before.z.flat @ A.mT
+        predicted = before.z.flat @ A.mT
         gain = Q[:, 0] / (Q[0, 0] + NOISE**2)
         cov = Q - gain[:, None] * Q[0]
-        return ahead + (b - ahead[..., :1]) * gain, cov.expand(*ahead.shape, 2)
+        return predicted + (b - predicted[..., :1]) * gain, cov.expand(*predicted.shape, 2)
 
 
 def linear_filtering() -> Filtering:
     config = FilteringConfig(latent=1, layers=2)
-    parts = (ObservationEncoder((1,)), Sees(), nn.Identity(), BestStep(), LinearTransition(), FirstCoordinate())
+    parts = (
+        ObservationEncoder((1,)),
+        IdentityBelief(),
+        nn.Identity(),
+        OptimalEncoder(),
+        LinearTransition(),
+        FirstCoordinate(),
+    )
     return Filtering(config, *parts).double()  # type: ignore[arg-type]
 
 
@@ -183,7 +188,7 @@ def kalman_log_prob(x: Tensor) -> Tensor:
         Q=Q,
         C=torch.tensor([[1.0, 0.0]]),
         R=torch.tensor([[NOISE**2]], dtype=torch.float64),
-        m0=torch.zeros(1, 2),  # z_0 = 0, so the first state is noise alone
+        m0=torch.zeros(1, 2),  # z_0 = 0, so the first state is process noise
         P0=Q[None],
         log_prior=torch.zeros(1),
     )
@@ -196,65 +201,65 @@ def linear_data(steps: int) -> Sequences:
     return Sequences(0.5 * torch.randn(4, steps, 1, dtype=torch.float64), torch.full((4,), steps))
 
 
-def test_trajectory_weights_estimate_what_a_kalman_filter_computes() -> None:
+def test_trajectory_weights_estimate_the_likelihood() -> None:
     model, data = linear_filtering(), linear_data(5)
     truth = kalman_log_prob(data.x)
     weights = trajectory_log_weights(model, data, samples=5_000)
-    missed = (log_mean_exp(weights) - truth.sum(1)).abs() / standard_error(weights)
-    assert float(missed.max()) < 4
-    alone = trajectory_log_weights(model, data.until(1), samples=3)  # one step: the encoder is the exact posterior
-    torch.testing.assert_close(alone, truth[:, 0].expand(3, -1), rtol=0, atol=1e-9)
+    errors = (log_mean_exp(weights) - truth.sum(1)).abs() / standard_error(weights)
+    assert float(errors.max()) < 4
+    one_step = trajectory_log_weights(model, data.until(1), samples=3)  # here the encoder is the exact posterior
+    torch.testing.assert_close(one_step, truth[:, 0].expand(3, -1), rtol=0, atol=1e-9)
 
 
-def test_particles_estimate_every_step_of_a_kalman_filter() -> None:
+def test_particle_filter_estimates_the_likelihood_of_each_step() -> None:
     model, data = linear_filtering(), linear_data(5)
     truth = kalman_log_prob(data.x)
     runs = torch.stack([particle_log_prob(model, data, particles=2_000) for _ in range(20)])
     error = runs.std(0) / len(runs) ** 0.5
-    assert float((runs.mean(0) - truth).abs().sub(4 * error).max()) < 0.01  # which leaves room for 1 / particles
-    one = particle_log_prob(model, data, particles=1)
-    torch.testing.assert_close(one[:, 0], truth[:, 0], rtol=0, atol=1e-9)  # the encoder is the exact posterior there
+    assert float((runs.mean(0) - truth).abs().sub(4 * error).max()) < 0.01  # the bias is of order 1 / particles
+    single = particle_log_prob(model, data, particles=1)
+    torch.testing.assert_close(single[:, 0], truth[:, 0], rtol=0, atol=1e-9)  # there the encoder is the exact posterior
 
 
-def test_particles_hold_on_where_whole_paths_do_not() -> None:
-    """Over many steps the best of the paths has all the weight; particles go on from those that fit."""
+def test_particle_filter_is_more_accurate_than_trajectory_weights() -> None:
+    """In long sequences one trajectory has nearly all the weight; resampling avoids this."""
     model, data = linear_filtering(), linear_data(60)
     truth = kalman_log_prob(data.x).sum(1)
-    short_of = truth - particle_log_prob(model, data, particles=500).sum(1)
-    by_paths = truth - log_mean_exp(trajectory_log_weights(model, data, samples=500))
-    assert float(short_of.abs().mean()) < 0.2 * float(by_paths.mean())
+    particle_error = truth - particle_log_prob(model, data, particles=500).sum(1)
+    trajectory_error = truth - log_mean_exp(trajectory_log_weights(model, data, samples=500))
+    assert float(particle_error.abs().mean()) < 0.2 * float(trajectory_error.mean())
 
 
-def test_particles_go_on_as_often_as_their_shares_say() -> None:
-    shares = torch.tensor([0.5, 0.0, 0.3, 0.2])
-    log_weight = shares.log()[:, None].expand(-1, 5_000)
-    counts = torch.stack([(resampled(log_weight) == particle).sum(0) for particle in range(4)]).float()
-    torch.testing.assert_close(counts.mean(1), 4 * shares, rtol=0, atol=0.03)
-    assert float((counts - 4 * shares[:, None]).abs().max()) < 1 + 1e-5  # up or down, never further
+def test_resampling_counts_are_proportional_to_weights() -> None:
+    weights = torch.tensor([0.5, 0.0, 0.3, 0.2])
+    log_weight = weights.log()[:, None].expand(-1, 5_000)
+    counts = torch.stack([(resample(log_weight) == particle).sum(0) for particle in range(4)]).float()
+    torch.testing.assert_close(counts.mean(1), 4 * weights, rtol=0, atol=0.03)
+    assert float((counts - 4 * weights[:, None]).abs().max()) < 1 + 1e-5  # counts are rounded up or down
 
 
 SMALL = {"event_shape": (2,), "likelihood": "categorical", "classes": 3, "layers": 1, "latent": 1, "hidden": 6}
 GRID = torch.linspace(-7, 7, 500)[:, None]
 
 
-def between(model: StateSpace | tdvae.TDVAE, data: Sequences, t: int) -> Tensor:
-    """log of p(s_t | s_{t-1})'s mass, from every point of the grid to every other, (N, from, to)."""
+def grid_log_mass(model: StateSpace | tdvae.TDVAE, data: Sequences, t: int) -> Tensor:
+    """Log probability mass of p(z_t, x_t | s_{t-1}) from each grid point to each other, (N, from, to)."""
     shape = (len(data), len(GRID), len(GRID))
-    here, there = (Latent((grid.expand(*shape, 1),)) for grid in (GRID[:, None], GRID))
+    source, target = (Latent((grid.expand(*shape, 1),)) for grid in (GRID[:, None], GRID))
     x = model.features_at(data, torch.full((len(data),), t - 1))
-    before = State(here, None if x is None else x[:, None, None].expand(*shape, -1))
+    before = State(source, None if x is None else x[:, None, None].expand(*shape, -1))
     if isinstance(model, StateSpace):
         step = model.step(before)
     else:
         step = model.step(before, torch.ones(shape, dtype=torch.long))
-    seen = step.p_D(there).log_prob(data.x[:, t - 1, None, None])
-    return step.p_T.given(there).log_prob(there) + seen + math.log(float(GRID[1] - GRID[0]))
+    log_prob_x = step.p_D(target).log_prob(data.x[:, t - 1, None, None])
+    return step.p_T.given(target).log_prob(target) + log_prob_x + math.log(float(GRID[1] - GRID[0]))
 
 
 @pytest.mark.parametrize("observed_state", [False, True])
 @pytest.mark.parametrize("kind", [TDVAEConfig, FilteringConfig, MeanFieldConfig])
-def test_estimates_agree_with_a_sum_over_all_states(kind: type[LatentConfig], observed_state: bool) -> None:
-    """With z of one number, the integrals over z_0, z_1 and z_2 are sums over a grid."""
+def test_estimates_agree_with_sums_over_a_grid(kind: type[LatentConfig], observed_state: bool) -> None:
+    """For a one-dimensional z, the integrals over z_0, z_1 and z_2 are computed as sums over a grid."""
     model = build(kind(**SMALL, observed_state=observed_state))  # type: ignore[arg-type]
     assert isinstance(model, StateSpace | tdvae.TDVAE)
     if model.x_0 is not None:
@@ -262,12 +267,12 @@ def test_estimates_agree_with_a_sum_over_all_states(kind: type[LatentConfig], ob
     data = Sequences(torch.tensor([[[0, 2], [1, 1]], [[2, 2], [0, 1]]]), torch.tensor([2, 2]))
     cell = math.log(float(GRID[1] - GRID[0]))
     with torch.no_grad():
-        steps = [between(model, data, t) for t in (1, 2)]
+        steps = [grid_log_mass(model, data, t) for t in (1, 2)]
         if isinstance(model, StateSpace):
-            there, z_0 = Latent((GRID,)), model.first(len(GRID))
-            step = model.step(z_0)
-            alpha = step.p_T.given(there).log_prob(there) + cell
-            alpha = alpha + step.p_D(there).log_prob(data.x[:, 0, None])
+            z, s_0 = Latent((GRID,)), model.initial_state(len(GRID))
+            step = model.step(s_0)
+            alpha = step.p_T.given(z).log_prob(z) + cell
+            alpha = alpha + step.p_D(z).log_prob(data.x[:, 0, None])
             weights = trajectory_log_weights(model, data, samples=6_000)
         else:
             b_0 = model.read(model.initial(1).code).expand(len(GRID), -1)
@@ -280,14 +285,14 @@ def test_estimates_agree_with_a_sum_over_all_states(kind: type[LatentConfig], ob
         if isinstance(model, StateSpace):
             by_step = particle_log_prob(model, data, particles=20_000)
             torch.testing.assert_close(by_step, torch.stack([first, truth - first], dim=1), rtol=0, atol=0.05)
-        if isinstance(model, tdvae.TDVAE):  # before any observation the conditional density is the joint one
+        if isinstance(model, tdvae.TDVAE):  # for t1 = 0 the conditional density equals the joint one
             pairs = Pairs(torch.zeros(2, 1).long(), torch.ones(2, 1).long())
             weights = pair_log_weights(model, data, pairs, samples=6_000)[..., 0]
             assert float(((log_mean_exp(weights) - first).abs() / standard_error(weights)).max()) < 4
 
 
 @pytest.mark.parametrize("config", [FilteringConfig(**SMALL), MeanFieldConfig(**SMALL)])  # type: ignore[arg-type]
-def test_the_elbo_with_a_closed_kl_is_the_mean_log_weight(config: LatentConfig) -> None:
+def test_elbo_with_closed_kl_is_the_mean_log_weight(config: LatentConfig) -> None:
     model = build(config)
     assert isinstance(model, StateSpace)
     data = Sequences(torch.randint(3, (1, 4, 2)), torch.tensor([4]))
@@ -298,7 +303,7 @@ def test_the_elbo_with_a_closed_kl_is_the_mean_log_weight(config: LatentConfig) 
     assert abs(float(weights.mean() + totals.mean())) < 4 * error
 
 
-def test_sequences_of_several_lengths_have_no_joint_density() -> None:
+def test_invalid_arguments() -> None:
     model = build(FilteringConfig(**SMALL))  # type: ignore[arg-type]
     data = Sequences(torch.zeros(2, 4, 2, dtype=torch.long), torch.tensor([4, 3]))
     with pytest.raises(InputError, match=r"sequences: .* lengths 3 to 4"):

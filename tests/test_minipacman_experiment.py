@@ -87,7 +87,7 @@ def test_a_reader_finds_the_ghost_in_codes_that_hold_it(truth: Hidden) -> None:
     reader = probes.fit_ghost_reader(codes, truth, steps=300)
     rows = truth.out_of_sight.nonzero()[:, 0]
     some = probes.rows_of(truth, rows)
-    assert float(probes.ghost_loss(reader(codes[rows]), some).mean()) < 0.2
+    assert float(probes.ghost_loss(reader(codes[rows]), some).mean()) < 0.02  # nats; knowing nothing costs 5.5
 
 
 def test_a_reader_of_nothing_learns_the_base_rate() -> None:
@@ -97,14 +97,14 @@ def test_a_reader_of_nothing_learns_the_base_rate() -> None:
         return torch.nn.functional.binary_cross_entropy_with_logits(logits[:, 0], answers[rows])
 
     reader = fit_reader(torch.zeros(4_000, 2), 1, loss, steps=400)
-    assert abs(float(torch.sigmoid(reader(torch.zeros(1, 2)))) - 0.25) < 0.02
+    assert abs(float(torch.sigmoid(reader(torch.zeros(1, 2)))) - 0.25) < 0.001
 
 
 @pytest.mark.parametrize("preset", [PRESETS["cpu"], PRESETS["paper"], OBSERVED_PRESETS["cpu"]])
 def test_the_three_models_have_as_many_parameters(preset: Preset) -> None:
     of_models = parameters(preset)
     counts = [of_models[method] for method in COMPARED]
-    assert max(counts) < 1.03 * min(counts)
+    assert max(counts) < 1.006 * min(counts)
 
 
 def test_what_the_cells_of_each_class_cost_adds_up_to_the_frame() -> None:
@@ -119,7 +119,7 @@ def test_what_the_cells_of_each_class_cost_adds_up_to_the_frame() -> None:
     assert sum(measures["frame_by_class"].values()) == pytest.approx(loss, rel=1e-5)
     # An untrained decoder finds all classes about as likely, so walls cost as many times ln 7 as a frame has walls.
     walls = float((data.x == Cell.WALL).float().sum((2, 3)).mean())
-    assert measures["frame_by_class"]["wall"] == pytest.approx(walls * math.log(CLASSES), rel=0.1)
+    assert measures["frame_by_class"]["wall"] == pytest.approx(walls * math.log(CLASSES), rel=0.03)
 
 
 def test_only_the_named_model_learns_slower() -> None:
@@ -142,7 +142,7 @@ def test_the_bound_per_dimension_counts_each_colour_as_a_bit() -> None:
         measures = densities(model, data, samples=2)
     assert terms["surprise"].shape == (3, preset.frames)
     # An untrained decoder says every colour is about as likely as not: some ln 2 a dimension, plus the latents' share.
-    assert measures["elbo_per_dimension"] == pytest.approx(math.log(2) + float(terms["surprise"].mean()) / 75, abs=0.15)
+    assert measures["elbo_per_dimension"] == pytest.approx(math.log(2) + float(terms["surprise"].mean()) / 75, abs=0.06)
 
 
 def test_the_command_end_to_end_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ def test_the_command_end_to_end_and_again(tmp_path: Path, monkeypatch: pytest.Mo
         assert set(measures[name]) == set(COMPARED)
     assert set(measures["nll"]) == set(measures["frame_by_class"]) == {*COMPARED, "next_step"}
     for method in COMPARED:  # more samples tighten the bound
-        assert measures["nll"][method]["mean"] < measures["elbo"][method]["mean"] + 0.5
+        assert measures["nll"][method]["mean"] < measures["elbo"][method]["mean"]
     ratio = measures["elbo"]["tdvae"]["mean"] / measures["elbo"]["filtering"]["mean"]
     assert measures["elbo_ratio"]["tdvae"]["mean"] == pytest.approx(ratio)
     assert {"uniform", "last seen", "tdvae, belief", "filtering, state"} <= set(measures["ghost_probe"])
@@ -185,16 +185,25 @@ def test_the_observed_state_is_a_block_beside_the_results_as_printed(
     content = json.loads(path.read_text())
     assert content["measures"]["elbo"] == {"tdvae": 1}
     measures = content["measures"]["observed_state"]
-    with_state = {*COMPARED, "tdvae_jumps"}
     for name in ("elbo", "nll_joint", "nll_over_next_step"):
-        assert set(measures[name]) == with_state
-    assert set(measures["nll"]) == {*with_state, "next_step"}
+        assert set(measures[name]) == set(COMPARED)
+    assert set(measures["nll"]) == {*COMPARED, "next_step"}
     of_seed = measures["nll"]["tdvae"]["mean"] / measures["nll"]["next_step"]["mean"]
     assert measures["nll_over_next_step"]["tdvae"]["mean"] == pytest.approx(of_seed)
-    assert {"tdvae_jumps, belief", "last seen"} <= set(measures["ghost_probe"])
+    assert {"tdvae, belief", "last seen"} <= set(measures["ghost_probe"])
     assert content["blocks"]["observed_state"]["command"].startswith("tdvae run minipacman-observed-state")
     write_results(path, {"experiment": "minipacman", "measures": {"elbo": {"tdvae": 2}}})
     rewritten = json.loads(path.read_text())
     assert rewritten["measures"]["elbo"] == {"tdvae": 2}
     assert rewritten["measures"]["observed_state"] == measures
     assert (path.parent / "minipacman_observed_state.png").exists()
+
+
+def test_jumps_are_a_block_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "sys.argv", ["tdvae", "run", "minipacman-jumps", "--preset", "smoke", "--run-dir", str(tmp_path / "run")]
+    )
+    cli.main()
+    measures = json.loads((tmp_path / "run" / "minipacman.json").read_text())["measures"]["observed_state_jumps"]
+    assert set(measures["elbo"]) == {"tdvae"}
+    assert {"last seen", "tdvae, belief"} <= set(measures["ghost_probe"])

@@ -1,4 +1,4 @@
-"""The loss against cases whose answer is known: exact linear-Gaussian inference, and hand-made indices."""
+"""The losses in cases with a known result: exact linear-Gaussian inference, and hand-made indices."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ Q = torch.tensor([[0.05, 0.01], [0.01, 0.03]], dtype=torch.float64)
 
 
 class GaussianLadder(Ladder):
-    """A full two-dimensional normal as two layers: z^2 first, then z^1 given z^2."""
+    """A two-dimensional normal distribution as two layers: z^2, then z^1 given z^2."""
 
     depth = 2
 
-    def moments(self, *given: Any) -> tuple[Tensor, Tensor]:
-        raise AssertionError("each ladder says what its moments are")
+    def moments(self, *conditions: Any) -> tuple[Tensor, Tensor]:
+        raise AssertionError("subclasses implement moments")
 
-    def context(self, *given: Any) -> tuple[Tensor, Tensor]:
-        return self.moments(*given)
+    def context(self, *conditions: Any) -> tuple[Tensor, Tensor]:
+        return self.moments(*conditions)
 
     def layer(self, index: int, context: tuple[Tensor, Tensor], above: Sequence[Tensor]) -> DiagonalNormal:
         mean, cov = context
@@ -74,7 +74,7 @@ class LinearTransition(GaussianLadder):
 
 
 class OneStepSmoother(GaussianLadder):
-    """p(z_{t-1} | z_t, x_≤t-1), its covariance times ``widen``: with 1 it is exact."""
+    """p(z_{t-1} | z_t, x_≤t-1) with its covariance multiplied by ``widen``; exact for 1."""
 
     def __init__(self, widen: float) -> None:
         super().__init__()
@@ -82,10 +82,10 @@ class OneStepSmoother(GaussianLadder):
 
     def moments(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor, actions: None) -> tuple[Tensor, Tensor]:
         mean, cov = unpack(b1)
-        ahead = A @ cov @ A.mT + Q
-        gain = cov @ A.mT @ torch.linalg.inv(ahead)
+        predicted = A @ cov @ A.mT + Q
+        gain = cov @ A.mT @ torch.linalg.inv(predicted)
         smoothed = mean + (gain @ (z2.flat - mean @ A.mT)[..., None])[..., 0]
-        return smoothed, (cov - gain @ ahead @ gain.mT) * self.widen
+        return smoothed, (cov - gain @ predicted @ gain.mT) * self.widen
 
 
 class FirstCoordinate(Decoder):
@@ -96,8 +96,8 @@ class FirstCoordinate(Decoder):
         return DiagonalNormal(mean, torch.full_like(mean, math.log(NOISE)))
 
 
-class ZAlone:
-    """A model whose state is z alone."""
+class UnobservedState:
+    """Methods of a model whose state does not include the observation."""
 
     p_T: Ladder
     p_D: Decoder
@@ -112,13 +112,13 @@ class ZAlone:
         return None
 
 
-class ExactModel(ZAlone):
+class ExactModel(UnobservedState):
     """A linear-Gaussian state-space model whose p_B and q_S are the Kalman filter and smoother."""
 
     def __init__(self, widen: float = 1.0) -> None:
         self.p_B, self.q_S, self.p_T = KalmanBelief(), OneStepSmoother(widen), LinearTransition()
         self.p_D = FirstCoordinate()
-        self.known: Beliefs | None = None
+        self.cached: Beliefs | None = None
         self.bank = KalmanBank(
             A=A[None],
             Q=Q,
@@ -130,9 +130,9 @@ class ExactModel(ZAlone):
         )
 
     def filter(self, sequences: Sequences) -> Beliefs:
-        if self.known is None:  # each test has one batch
-            self.known = self._filter(sequences)
-        return self.known
+        if self.cached is None:  # each test has one batch
+            self.cached = self._filter(sequences)
+        return self.cached
 
     def _filter(self, sequences: Sequences) -> Beliefs:
         codes = [torch.zeros(len(sequences), 6, dtype=torch.float64)]  # b_0 is not used here
@@ -154,7 +154,7 @@ def consecutive(sequences: Sequences) -> Pairs:
 
 
 def exact_log_prob(model: ExactModel, sequences: Sequences) -> Tensor:
-    """log p(x_t | x_<t) from the filter itself, for t = 2 … T."""
+    """log p(x_t | x_<t) of the Kalman filter, for t = 2 … T."""
     rows = []
     for t in range(1, sequences.horizon):
         predictive = model.bank.predict(model.bank.filter(sequences.x[:, :t]), 1)
@@ -162,8 +162,8 @@ def exact_log_prob(model: ExactModel, sequences: Sequences) -> Tensor:
     return torch.stack(rows, dim=1)
 
 
-def test_the_integrand_equals_the_likelihood_for_every_sample(sequences: Sequences) -> None:
-    """SPEC's zero-variance identity: it pins signs, indices, KL and smoothing at once."""
+def test_integrand_equals_the_likelihood_for_every_sample(sequences: Sequences) -> None:
+    """The zero-variance identity of Eq. 5 with exact p_B and q_S. It checks signs, indices, KL and smoothing."""
     model = ExactModel()
     truth = exact_log_prob(model, sequences)
     for _ in range(3):
@@ -205,15 +205,15 @@ def _joint(mean: Tensor, cov: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     return mean @ matrix.mT + shift, matrix @ cov @ matrix.mT + noise
 
 
-def _condition(mean: Tensor, cov: Tensor, wanted: slice, known: slice, value: Tensor) -> tuple[Tensor, Tensor]:
-    """The moments of some coordinates of a normal, given others."""
-    gain = cov[..., wanted, known] @ torch.linalg.inv(cov[..., known, known])
-    moved = mean[..., wanted] + (gain @ (value - mean[..., known])[..., None])[..., 0]
-    return moved, cov[..., wanted, wanted] - gain @ cov[..., known, wanted]
+def _condition(mean: Tensor, cov: Tensor, target: slice, known: slice, value: Tensor) -> tuple[Tensor, Tensor]:
+    """The moments of some coordinates of a normal distribution, given others."""
+    gain = cov[..., target, known] @ torch.linalg.inv(cov[..., known, known])
+    conditional = mean[..., target] + (gain @ (value - mean[..., known])[..., None])[..., 0]
+    return conditional, cov[..., target, target] - gain @ cov[..., known, target]
 
 
 class ObservedSmoother(GaussianLadder):
-    """p(z_{t-1} | z_t, x_≤t); the codes hold the moments of the belief and the observation."""
+    """p(z_{t-1} | z_t, x_≤t); the codes contain the moments of the belief and the observation."""
 
     def moments(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor, actions: None) -> tuple[Tensor, Tensor]:
         mean, cov = _joint(*unpack(b1[..., :6]), b1[..., 6:])
@@ -226,7 +226,7 @@ class ObservedBelief(GaussianLadder):
 
 
 class ExactObservedModel:
-    """A linear-Gaussian model with the observation in its state, whose p_B and q_S are exact."""
+    """A linear-Gaussian model whose state includes the observation, with exact p_B and q_S."""
 
     def __init__(self) -> None:
         self.p_B, self.q_S, self.p_T, self.p_D = (
@@ -248,10 +248,10 @@ class ExactObservedModel:
         return torch.where((t > 0)[..., None], sequences.x[rows, (t - 1).clamp(min=0)], 0.0)
 
     def filter(self, sequences: Sequences) -> Beliefs:
-        return self.filtered(sequences)[0]
+        return self.exact_filter(sequences)[0]
 
-    def filtered(self, sequences: Sequences) -> tuple[Beliefs, Tensor]:
-        """The beliefs, and log p(x_t | x_<t), (N, T), of a filter written out for this model. b_0 is N(0, 1)."""
+    def exact_filter(self, sequences: Sequences) -> tuple[Beliefs, Tensor]:
+        """The beliefs and log p(x_t | x_<t), (N, T), of the exact filter of this model. b_0 is N(0, I)."""
         n = len(sequences)
         mean, cov = torch.zeros(n, 2, dtype=A.dtype), torch.eye(2, dtype=A.dtype).expand(n, 2, 2)
         x = torch.zeros(n, 1, dtype=A.dtype)
@@ -266,17 +266,17 @@ class ExactObservedModel:
         return Beliefs(torch.stack(codes, dim=1), lambda code: code), torch.stack(log_probs, dim=1)
 
 
-def test_with_the_observation_in_the_state_the_integrand_is_the_likelihood_too(sequences: Sequences) -> None:
+def test_integrand_equals_the_likelihood_with_observed_state(sequences: Sequences) -> None:
     """The zero-variance identity with p_T(z_t | z_{t-1}, x_{t-1}) and p_D(x_t | z_t, z_{t-1}, x_{t-1})."""
     model = ExactObservedModel()
-    truth = model.filtered(sequences)[1]
+    truth = model.exact_filter(sequences)[1]
     t1 = torch.arange(sequences.horizon).expand(len(sequences), -1)
     for _ in range(3):
         drawn = -pair_terms(model, sequences, Pairs(t1, t1 + 1), kl="sampled").total
         torch.testing.assert_close(drawn, truth, rtol=0, atol=1e-9)
 
 
-def test_the_closed_form_smoothing_term_is_the_mean_of_the_sampled_one(sequences: Sequences) -> None:
+def test_closed_form_smoothing_term_is_the_mean_of_the_sampled_one(sequences: Sequences) -> None:
     model, pairs = ExactModel(widen=1.4), consecutive(sequences)
     closed = torch.stack([pair_terms(model, sequences, pairs).smoothing for _ in range(400)])
     sampled = torch.stack([pair_terms(model, sequences, pairs, kl="sampled").smoothing for _ in range(400)])
@@ -285,17 +285,17 @@ def test_the_closed_form_smoothing_term_is_the_mean_of_the_sampled_one(sequences
     assert float(closed.std(0).mean()) < float(sampled.std(0).mean())
 
 
-def test_importance_sampling_tightens_the_bound_to_the_truth(sequences: Sequences) -> None:
+def test_importance_sampling_converges_to_the_likelihood(sequences: Sequences) -> None:
     model, pairs = ExactModel(widen=1.5), consecutive(sequences)
     truth = exact_log_prob(model, sequences)
     bound = torch.stack([-pair_terms(model, sequences, pairs).total for _ in range(300)]).mean(0)
-    tightened = importance_log_prob(model, sequences, pairs, samples=1500)
+    estimate = importance_log_prob(model, sequences, pairs, samples=1500)
     assert float((truth - bound).mean()) > 0.02
-    torch.testing.assert_close(tightened, truth, rtol=0, atol=0.05)
-    assert float((tightened - truth).abs().mean()) < 0.2 * float((bound - truth).abs().mean())
+    torch.testing.assert_close(estimate, truth, rtol=0, atol=0.05)
+    assert float((estimate - truth).abs().mean()) < 0.2 * float((bound - truth).abs().mean())
 
 
-def test_bound_is_below_its_importance_sampled_estimate_for_a_network() -> None:
+def test_bound_of_a_network_is_below_its_importance_sampled_estimate() -> None:
     model = build(TDVAEConfig(likelihood="coordinates"))
     batch = Sequences(torch.randn(6, 30, 1), torch.full((6,), 30))
     pairs = jumps.Uniform(1, 5).sample(batch.lengths, 8, torch.Generator().manual_seed(1))
@@ -306,51 +306,51 @@ def test_bound_is_below_its_importance_sampled_estimate_for_a_network() -> None:
 
 
 class _Copy(Ladder):
-    """A ladder that returns its first argument as the state: for following indices by hand."""
+    """A ladder that returns its first argument as the state, to check indices."""
 
     depth = 1
 
-    def context(self, *given: Any) -> Tensor:
-        first = given[0].z if isinstance(given[0], State) else given[0]
+    def context(self, *conditions: Any) -> Tensor:
+        first = conditions[0].z if isinstance(conditions[0], State) else conditions[0]
         return first if isinstance(first, Tensor) else first.flat
 
     def layer(self, index: int, context: Tensor, above: Sequence[Tensor]) -> DiagonalNormal:
         return DiagonalNormal(context, torch.full_like(context, -30.0))
 
 
-class _SmoothingByTime(_Copy):
-    seen: tuple[Tensor, ...] = ()
+class _RecordingSmoother(_Copy):
+    conditions: tuple[Tensor, ...] = ()
 
     def context(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor, actions: None) -> Tensor:
-        self.seen = (z2.flat, b1, b2, dt)
+        self.conditions = (z2.flat, b1, b2, dt)
         return b1
 
 
-class _Shown(Decoder):
+class _IdentityDecoder(Decoder):
     def forward(self, z: Latent, origin: Tensor | None = None) -> DiagonalNormal:
         return DiagonalNormal(z.flat, torch.zeros_like(z.flat))
 
 
-class _LastObservation(ZAlone):
-    """b_t is x_t itself, so that a wrong index shows as a wrong number."""
+class _LastObservation(UnobservedState):
+    """b_t is x_t, so that a wrong index gives a wrong number."""
 
     def __init__(self) -> None:
-        self.p_B, self.q_S, self.p_T = _Copy(), _SmoothingByTime(), _Copy()
-        self.p_D = _Shown()
+        self.p_B, self.q_S, self.p_T = _Copy(), _RecordingSmoother(), _Copy()
+        self.p_D = _IdentityDecoder()
 
     def filter(self, sequences: Sequences) -> Beliefs:
         first = torch.zeros(len(sequences), 1, 1)
         return Beliefs(torch.cat([first, sequences.x], dim=1), lambda code: code)
 
 
-def test_pairs_index_the_observation_and_beliefs_of_their_times() -> None:
-    """x_t carries the number t plus 100 per sequence: x_t2 must meet b_t2, not b_{t2 ± 1}."""
+def test_pairs_select_observations_and_beliefs_of_their_times() -> None:
+    """x_t is the number t plus 100 per sequence, so that x_t2 has to match b_t2 and not b_{t2 ± 1}."""
     x = torch.arange(1.0, 21.0)[None, :, None] + 100.0 * torch.arange(3.0)[:, None, None]
     model = _LastObservation()
     pairs = jumps.Uniform(1, 7).sample(torch.full((3,), 20), 50, torch.Generator().manual_seed(0))
     terms = pair_terms(model, Sequences(x, torch.full((3,), 20)), pairs)
     torch.testing.assert_close(terms.reconstruction, torch.full((3, 50), 0.5 * math.log(2 * math.pi)))
-    z2, b1, b2, dt = model.q_S.seen
+    z2, b1, b2, dt = model.q_S.conditions
     offset = 100.0 * torch.arange(3.0)[:, None]
     torch.testing.assert_close(b2[..., 0], pairs.t2 + offset)
     torch.testing.assert_close(z2[..., 0], pairs.t2 + offset)
@@ -359,8 +359,8 @@ def test_pairs_index_the_observation_and_beliefs_of_their_times() -> None:
 
 
 @pytest.mark.parametrize("network", ["lstm", "deep_lstm", "linear_recurrence"])
-def test_the_belief_sees_the_past_and_nothing_else(network: str) -> None:
-    """Causality by gradient: p_B(z_t1 | b_t1) and what is predicted from it move with x_≤t1 only."""
+def test_belief_depends_on_the_past_only(network: str) -> None:
+    """By gradients: p_B(z_t1 | b_t1) and predictions from it depend on x_≤t1 only."""
     model = build(TDVAEConfig(belief_network=network, belief_layers=2))  # type: ignore[arg-type]
     x = torch.randn(2, 15, 1, requires_grad=True)
     b1 = model.filter(Sequences(x, torch.full((2,), 15))).at(torch.tensor([[9], [4]]))
@@ -372,7 +372,7 @@ def test_the_belief_sees_the_past_and_nothing_else(network: str) -> None:
         assert float(x.grad[row, :t1].abs().min()) > 0
 
 
-def test_the_loss_reads_no_observation_after_the_last_t2() -> None:
+def test_loss_does_not_depend_on_observations_after_the_last_t2() -> None:
     model = build(TDVAEConfig())
     x = torch.randn(2, 15, 1, requires_grad=True)
     pairs = Pairs(torch.tensor([[2], [5]]), torch.tensor([[4], [9]]))
@@ -384,7 +384,7 @@ def test_the_loss_reads_no_observation_after_the_last_t2() -> None:
 
 
 def test_subsequence_loss_sums_its_pairs() -> None:
-    """App. A with n points is n - 1 pair losses; with n = 2 it is the TD-VAE loss."""
+    """The loss of App. A for n points is the sum of n - 1 pair losses; for n = 2 it is the TD-VAE loss."""
     model = build(TDVAEConfig())
     batch = Sequences(torch.randn(4, 40, 1), torch.full((4,), 40))
     generator = torch.Generator().manual_seed(0)
@@ -405,8 +405,8 @@ def test_subsequence_loss_sums_its_pairs() -> None:
     torch.testing.assert_close(as_subsequence.total, tdvae_loss(model, batch, flat).total)
 
 
-def test_leaving_out_the_score_keeps_value_and_expected_gradient() -> None:
-    """Eq. 6 is the same number; its gradient is the same on average, and the path's varies less here."""
+def test_path_gradient_has_the_same_loss_and_expected_gradient() -> None:
+    """The value of Eq. 6 is the same for both gradients, and the gradients have the same mean."""
     torch.manual_seed(3)
     config = TDVAEConfig(layers=2, latent=2, hidden=6, belief=4, decoder=(5,), dt="none", init_log_sigma=-1.0)
     model, data = build(config), Sequences(torch.randn(400, 3, 1), torch.full((400,), 3))
@@ -444,20 +444,20 @@ def test_leaving_out_the_score_keeps_value_and_expected_gradient() -> None:
     ],
     ids=lambda part: type(part).__name__ if isinstance(part, ModelConfig) else part.__name__,
 )
-def test_the_kind_of_model_decides_the_objective(config: ModelConfig, objective: Objective) -> None:
+def test_default_objective_of_each_model(config: ModelConfig, objective: Objective) -> None:
     assert Learner(build(config)).objective is objective
 
 
-def test_an_objective_that_is_given_is_used() -> None:
+def test_given_objective_is_used() -> None:
     assert Learner(build(TDVAEConfig()), subsequence_loss).objective is subsequence_loss
 
 
-def test_a_model_of_another_kind_needs_an_objective() -> None:
+def test_other_models_need_an_objective() -> None:
     class Other(RecurrentModel):
         sample_state = transition = decode = predict = None  # type: ignore[assignment]
 
-    one = build(NextStepConfig())
-    other = Other(one.config, one.encoder, one.belief, one.read)
-    with pytest.raises(InputError, match=r"^objective: needed for a Other; only TDVAE, StateSpace, NextStep have"):
+    known = build(NextStepConfig())
+    other = Other(known.config, known.encoder, known.belief, known.read)
+    with pytest.raises(InputError, match=r"^objective: .* Other, got None; only TDVAE, StateSpace, NextStep have"):
         Learner(other)
     assert Learner(other, next_step_loss).objective is next_step_loss

@@ -1,7 +1,8 @@
-"""Stacked runs are the same runs: scan, losses, gradients, training, checkpoints."""
+"""Stacks of runs against separate runs: scan, losses, gradients, training and checkpoints."""
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +14,8 @@ from torch import nn
 
 import tdvae
 from tdvae import InputError, Learner, Pairs, Sequences, TDVAEConfig, TrainConfig, jumps
-from tdvae.models import Model, NextStepConfig, build
+from tdvae.models import ConvTDVAEConfig, FilteringConfig, MeanFieldConfig, Model, NextStepConfig, build
+from tdvae.models.config import ModelConfig
 from tdvae.nn.lstm_scan import lstm_scan
 from tdvae.stack import Stack
 from tdvae.training.config import make_optimizers
@@ -31,7 +33,7 @@ TD = TDVAEConfig(
 NEXT = NextStepConfig(lstm_init="chrono", belief=5, decoder=(6,))
 
 
-def stack_of(config: TDVAEConfig | NextStepConfig, runs: int = R) -> tuple[Stack, list[Learner]]:
+def stack_of(config: ModelConfig, runs: int = R) -> tuple[Stack, list[Learner]]:
     torch.manual_seed(1)
     learners = [Learner(build(config)) for _ in range(runs)]
     return Stack(learners), learners
@@ -46,21 +48,21 @@ def batch(n: int = R * B) -> tuple[Sequences, Pairs]:
 
 
 def torch_lstm(inputs: int, size: int) -> tuple[nn.LSTM, torch.Tensor]:
-    """torch's LSTM (gates i, f, g, o) and its parameters in the scan's layout."""
+    """An LSTM of torch (gates i, f, g, o) and its parameters in the layout of the scan."""
     lstm = nn.LSTM(inputs, size, batch_first=True).double()
     names = ("weight_hh_l0", "weight_ih_l0", "bias_ih_l0", "bias_hh_l0")
-    w_h, w_x, bias, other = (lstm.get_parameter(name).detach() for name in names)
-    i, f, g, o = torch.cat([w_h, w_x, (bias + other)[:, None]], dim=1).chunk(4)
+    w_h, w_x, bias_ih, bias_hh = (lstm.get_parameter(name).detach() for name in names)
+    i, f, g, o = torch.cat([w_h, w_x, (bias_ih + bias_hh)[:, None]], dim=1).chunk(4)
     return lstm, torch.cat([i, f, o, g]).mT.contiguous()
 
 
-def test_a_stack_takes_no_optimiser_that_reads_matrices() -> None:
-    stack, _ = stack_of(TDVAEConfig())
-    with pytest.raises(InputError, match="expected adam, got muon"):
+def test_stack_rejects_muon() -> None:
+    stack, _ = stack_of(TD)
+    with pytest.raises(InputError, match="expected adam for a stack of runs, got muon"):
         make_optimizers(TrainConfig(optimizer="muon"), stack)
 
 
-def test_the_scan_is_an_lstm() -> None:
+def test_scan_equals_torch_lstm() -> None:
     torch.manual_seed(0)
     lstm, weight = torch_lstm(3, 4)
     x, h, c = (torch.randn(*shape, dtype=torch.float64) for shape in ((2, 7, 3), (2, 4), (2, 4)))
@@ -70,32 +72,32 @@ def test_the_scan_is_an_lstm() -> None:
     torch.testing.assert_close(last, cell[0])
 
 
-def test_the_scan_has_the_right_gradient() -> None:
+def test_scan_gradient() -> None:
     torch.manual_seed(0)
-    given = [
+    inputs = [
         torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 4, 2), (6, 12), (2, 3), (2, 3))
     ]
-    assert torch.autograd.gradcheck(lstm_scan, given)
+    assert torch.autograd.gradcheck(lstm_scan, inputs)
 
 
-def test_a_mapped_scan_is_each_scan() -> None:
+def test_mapped_scan_equals_separate_scans() -> None:
     torch.manual_seed(0)
     x, weight, h, c = (torch.randn(*shape, dtype=torch.float64) for shape in ((R, 2, 5, 2), (R, 6, 12), (2, 3), (2, 3)))
     weight.requires_grad_()
     codes, last = torch.func.vmap(lstm_scan, in_dims=(0, 0, None, None))(x, weight, h, c)
     (mapped,) = torch.autograd.grad(codes.square().sum() + last.sum(), weight)
-    alone = [lstm_scan(x[r], weight[r], h, c) for r in range(R)]
-    torch.testing.assert_close(codes, torch.stack([one for one, _ in alone]))
-    torch.testing.assert_close(last, torch.stack([one for _, one in alone]))
-    total = torch.stack([codes.square().sum() + last.sum() for codes, last in alone]).sum()
+    separate = [lstm_scan(x[r], weight[r], h, c) for r in range(R)]
+    torch.testing.assert_close(codes, torch.stack([run_codes for run_codes, _ in separate]))
+    torch.testing.assert_close(last, torch.stack([run_last for _, run_last in separate]))
+    total = torch.stack([codes.square().sum() + last.sum() for codes, last in separate]).sum()
     torch.testing.assert_close(mapped, torch.autograd.grad(total, weight)[0])
 
 
 # The stack
 
 
-def test_a_stacked_loss_is_each_runs_loss_and_gradient() -> None:
-    """For a loss without noise of its own: the next-step predictor's."""
+def test_stacked_next_step_loss_and_gradient_equal_separate_runs() -> None:
+    """The loss of the next-step predictor is deterministic, so it can be compared directly."""
     stack, learners = stack_of(NEXT)
     sequences, pairs = batch()
     terms = stack(sequences, pairs)
@@ -111,28 +113,28 @@ def test_a_stacked_loss_is_each_runs_loss_and_gradient() -> None:
             torch.testing.assert_close(gradient[run], parameter.grad, rtol=1e-4, atol=1e-6)
 
 
-def test_a_stacked_td_vae_has_each_runs_loss_on_average() -> None:
+def test_stacked_tdvae_loss_has_the_mean_of_separate_runs() -> None:
     stack, learners = stack_of(TD)
     sequences, pairs = batch()
     torch.manual_seed(0)
     with torch.no_grad():
-        drawn = torch.stack([stack(sequences, pairs).total for _ in range(150)])
+        stacked = torch.stack([stack(sequences, pairs).total for _ in range(150)])
         for run, learner in enumerate(learners):
             rows = slice(run * B, (run + 1) * B)
-            alone = torch.stack([learner(sequences.select(rows), pairs.select(rows)).total for _ in range(150)])
-            error = (drawn[:, run].var() / 150 + alone.var() / 150).sqrt()
-            assert abs(drawn[:, run].mean() - alone.mean()) < 5 * error
-    assert float(torch.corrcoef(drawn.T)[0, 1].abs()) < 0.25  # each run draws its own noise
+            separate = torch.stack([learner(sequences.select(rows), pairs.select(rows)).total for _ in range(150)])
+            error = (stacked[:, run].var() / 150 + separate.var() / 150).sqrt()
+            assert abs(stacked[:, run].mean() - separate.mean()) < 5 * error
+    assert float(torch.corrcoef(stacked.T)[0, 1].abs()) < 0.25  # the noise of different runs is independent
 
 
-def test_a_large_batch_is_stacked_too() -> None:
+def test_stacked_loss_of_a_large_batch() -> None:
     stack, learners = stack_of(NEXT)
     sequences, pairs = batch(R * 70)
     loss = learners[1](sequences.select(slice(70, 140)), pairs.select(slice(70, 140))).total
     torch.testing.assert_close(stack(sequences, pairs).total[1], loss)
 
 
-def test_clipping_is_each_runs_own() -> None:
+def test_gradients_of_each_run_are_clipped_separately() -> None:
     stack, _ = stack_of(NEXT)
     for weight in stack.weights.values():
         weight.grad = torch.ones_like(weight)
@@ -142,19 +144,19 @@ def test_clipping_is_each_runs_own() -> None:
     norms = torch.stack([w.grad.flatten(1).square().sum(1) for w in stack.weights.values() if w.grad is not None])
     norms = norms.sum(0).sqrt()
     torch.testing.assert_close(norms[[0, 2]], torch.ones(2), rtol=1e-4, atol=0)
-    assert norms[1] < 1e-3  # a small gradient stays as it is
+    assert norms[1] < 1e-3  # small gradients are unchanged
 
 
-def test_the_runs_come_out_as_models() -> None:
+def test_models_of_a_stack() -> None:
     stack, learners = stack_of(TD)
     sequences, pairs = batch()
-    stack(sequences, pairs)  # must leave nothing of the mapped weights behind
+    stack(sequences, pairs)  # must not leave mapped weights in the models
     for model, learner in zip(stack.models(), learners, strict=True):
         torch.testing.assert_close(model.filter(sequences).codes, learner.model.filter(sequences).codes)
 
 
 @pytest.mark.parametrize("config", [TD, NEXT])
-def test_a_stack_trains_as_its_runs_would(config: TDVAEConfig | NextStepConfig, tmp_path: Path) -> None:
+def test_training_updates_all_runs_of_a_stack(config: TDVAEConfig | NextStepConfig, tmp_path: Path) -> None:
     stack, _ = stack_of(config)
     before = {name: weight.detach().clone() for name, weight in stack.weights.items()}
     sequences, _ = batch(24)
@@ -169,31 +171,38 @@ def test_a_stack_trains_as_its_runs_would(config: TDVAEConfig | NextStepConfig, 
     assert description["of"]["kind"] == config.kind
 
 
-def test_a_stack_resumes_bit_by_bit(tmp_path: Path) -> None:
+def test_resumed_stack_is_bit_identical(tmp_path: Path) -> None:
     sequences, _ = batch(24)
     train = TrainConfig(steps=4, batch_size=R * B, pairs=3, learning_rate=0.01, checkpoint_every=2)
     whole, _ = stack_of(TD)
     tdvae.fit(whole, sequences, jumps.Uniform(1, 3), train, tmp_path / "whole", progress="none")
     calls = 0
 
-    def stops() -> dict[str, float]:
+    def interrupt() -> dict[str, float]:
         nonlocal calls
         calls += 1
         if calls == 3:
             raise KeyboardInterrupt
         return {"calls": float(calls)}
 
-    law, eager = jumps.Uniform(1, 3), replace(train, validate_every=1)
+    steps, config = jumps.Uniform(1, 3), replace(train, validate_every=1)
     first, _ = stack_of(TD)
     with pytest.raises(KeyboardInterrupt):
-        tdvae.fit(first, sequences, law, eager, tmp_path / "cut", progress="none", watch=stops)
+        tdvae.fit(first, sequences, steps, config, tmp_path / "resumed", progress="none", watch=interrupt)
     second, _ = stack_of(TD)
     tdvae.fit(
-        second, sequences, law, eager, tmp_path / "cut", resume=True, progress="none", watch=lambda: {"calls": 9.0}
+        second,
+        sequences,
+        steps,
+        config,
+        tmp_path / "resumed",
+        resume=True,
+        progress="none",
+        watch=lambda: {"calls": 9.0},
     )
     for name, weight in whole.weights.items():
         assert torch.equal(weight, second.weights[name]), name
-    lines = [json.loads(line) for line in (tmp_path / "cut" / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "resumed" / "metrics.jsonl").read_text().splitlines()]
     assert [line["calls"] for line in lines if "calls" in line] == [1.0, 2.0, 9.0, 9.0]
 
 
@@ -203,15 +212,18 @@ def test_a_stack_resumes_bit_by_bit(tmp_path: Path) -> None:
         (lambda: Stack([]), "learners: expected at least one"),
         (lambda: Stack([Learner(build(TD)), Learner(build(replace(TD, belief=6)))]), "models of one config"),
         (lambda: stack_of(NEXT)[0](*batch(R * B + 1)), "batch: expected a multiple of the 3"),
-        (lambda: stack_of(NEXT)[0](replace(batch()[0], lengths=torch.arange(6) + 5), batch()[1]), "has one length"),
+        (
+            lambda: stack_of(NEXT)[0](replace(batch()[0], lengths=torch.arange(6) + 5), batch()[1]),
+            "expected the same length",
+        ),
     ],
 )
-def test_bad_input(make: Callable[[], object], message: str) -> None:
+def test_invalid_arguments(make: Callable[[], object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         make()
 
 
-def test_a_chrono_lstm_starts_with_the_memory_it_is_told() -> None:
+def test_initial_time_constants_of_a_chrono_lstm() -> None:
     model: Model = build(replace(NEXT, belief=400, timescales=(20.0, 80.0)))
     bias = model.get_parameter("belief.network.weight")[-1].detach()
     opening, forgetting = bias[:400], bias[400:800]
@@ -219,3 +231,92 @@ def test_a_chrono_lstm_starts_with_the_memory_it_is_told() -> None:
     kept = forgetting.exp()
     assert 20 <= float(kept.min()) < 22
     assert 75 < float(kept.max()) <= 80
+
+
+# What can be stacked, and what cannot
+
+CATEGORICAL = NextStepConfig(event_shape=(2,), likelihood="categorical", classes=4, lstm_init="chrono", belief=5)
+BITS = replace(CATEGORICAL, likelihood="bernoulli", classes=None)
+LINEAR = replace(NEXT, belief_network="linear_recurrence", lstm_init="forget_bias", belief=3)
+ACTING = replace(NEXT, actions=3)
+
+
+def batch_for(config: ModelConfig) -> tuple[Sequences, Pairs]:
+    """A batch of observations of the model's kind, with actions if it takes them."""
+    classes, generator = getattr(config, "classes", None), torch.Generator().manual_seed(2)
+    shape = (R * B, T, *config.event_shape)
+    if classes is not None or getattr(config, "likelihood", None) == "bernoulli":
+        x = torch.randint(classes or 2, shape, generator=generator)
+    else:
+        x = torch.randn(shape, generator=generator)
+    actions = torch.randn(R * B, T, config.actions, generator=generator) if config.actions else None
+    return replace(batch()[0], x=x, actions=actions), batch()[1]
+
+
+@pytest.mark.parametrize(
+    "config", [CATEGORICAL, BITS, LINEAR, ACTING], ids=["classes", "bits", "linear recurrence", "actions"]
+)
+def test_each_run_of_a_stack_has_the_loss_it_has_alone(config: NextStepConfig) -> None:
+    stack, learners = stack_of(config)
+    sequences, pairs = batch_for(config)
+    total = stack(sequences, pairs).total
+    for run, learner in enumerate(learners):
+        rows = slice(run * B, (run + 1) * B)
+        torch.testing.assert_close(total[run], learner(sequences.select(rows), pairs.select(rows)).total)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        replace(TD, likelihood="categorical", classes=4, event_shape=(2,)),
+        replace(TD, likelihood="bernoulli", event_shape=(2,), observed_state=True),
+        MeanFieldConfig(lstm_init="chrono", latent=2, hidden=8, actions=3),
+        FilteringConfig(lstm_init="chrono", latent=2, hidden=8, actions=3, posterior="product"),
+    ],
+    ids=["td-vae of classes", "td-vae with observed bits", "mean field with actions", "filtering with actions"],
+)
+def test_every_weight_of_a_stack_has_a_gradient(config: ModelConfig) -> None:
+    stack, _ = stack_of(config)
+    stack(*batch_for(config)).total.sum().backward()
+    for name, weight in stack.weights.items():
+        assert weight.grad is not None, name
+        assert bool(torch.isfinite(weight.grad).all()), name
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (TDVAEConfig(), "belief_network: torch's LSTM cannot be stacked; choose lstm_init='chrono'"),
+        (NextStepConfig(), "belief_network: torch's LSTM cannot be stacked"),
+        (replace(TD, lstm_init="forget_bias", input_skip=2), "belief_network: torch's LSTM cannot be stacked"),
+        (NextStepConfig(belief_network="deep_lstm"), "belief_network: torch's LSTMCell cannot be stacked"),
+        (replace(TD, actions=2), "actions: a TD-VAE reads the actions of a jump with torch's GRU"),
+        (
+            ConvTDVAEConfig(event_shape=(3, 16, 16), encoder=(4, 6), belief=7, layers=1, channels=5, canvas=4),
+            "model: a convolutional TD-VAE cannot be stacked",
+        ),
+    ],
+)
+def test_what_cannot_be_stacked_is_refused_with_the_reason(config: ModelConfig, reason: str) -> None:
+    with pytest.raises(InputError, match=f"^{reason}"):
+        stack_of(config, runs=2)
+
+
+def test_different_objectives_are_not_stacked() -> None:
+    path = functools.partial(tdvae.objectives.tdvae_loss, gradient="path")
+    with pytest.raises(InputError, match="expected one objective"):
+        Stack([Learner(build(TD)), Learner(build(TD), path)])
+
+
+@pytest.mark.parametrize(
+    ("config", "wrong", "message"),
+    [(CATEGORICAL, 4, "class 4 came, but the model was built for 4"), (BITS, 255, "expected bits")],
+)
+def test_a_stack_and_its_models_refuse_wrong_values(config: NextStepConfig, wrong: int, message: str) -> None:
+    stack, _ = stack_of(config)
+    sequences, pairs = batch_for(config)
+    sequences.x[-1, -1, -1] = wrong
+    with pytest.raises(InputError, match=message):
+        stack(sequences, pairs)
+    with pytest.raises(InputError, match=message):
+        stack.models()[0].filter(sequences)

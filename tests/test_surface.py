@@ -22,7 +22,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PUBLIC = {name: getattr(tdvae, name) for name in tdvae.__all__}
 DOCUMENTED = [name for name, value in PUBLIC.items() if not inspect.ismodule(value)]
 SHELLS = ("bash", "zsh")
-WITHOUT_EXAMPLE = ("tdvae.models.tdvae", "tdvae.models.config")
 LARGE_DEPENDENCIES = ("torch", "matplotlib", "gymnasium", "h5py")
 
 
@@ -49,15 +48,7 @@ def test_unknown_name_is_an_attribute_error() -> None:
         tdvae.nonsense  # type: ignore[attr-defined]  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name, marks=[pytest.mark.xfail(reason="has no example yet")] * (PUBLIC[name].__module__ in WITHOUT_EXAMPLE)
-        )
-        for name in DOCUMENTED
-    ],
-)
+@pytest.mark.parametrize("name", DOCUMENTED)
 def test_docstring_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (found,) = doctest.DocTestFinder(recurse=False).find(PUBLIC[name], name, module=False, globs={})

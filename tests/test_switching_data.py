@@ -76,7 +76,7 @@ def test_filtering_in_two_stretches_is_filtering_at_once(cut: int) -> None:
     twice = bank.filter(x[:, cut:], after=bank.filter(x[:, :cut]))
     for name in ("log_weights", "log_evidence", "mean", "cov"):
         torch.testing.assert_close(getattr(twice, name), getattr(whole, name))
-    with pytest.raises(InputError, match="after: got means"):
+    with pytest.raises(InputError, match="after: expected means"):
         bank.filter(x[:3], after=whole)
 
 

@@ -1,4 +1,4 @@
-"""The loop and its checkpoints: bit-exact resumption whatever happens, and refusal of anything damaged."""
+"""The training loop and its checkpoints: bit-identical resumption, damaged checkpoints, optimisers and logs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,11 @@ from torch import Tensor
 import tdvae
 from tdvae import CheckpointError, DivergenceError, InputError, Learner, Sequences, TDVAEConfig, TrainConfig, jumps
 from tdvae.models import ConvTDVAEConfig, build
+from tdvae.stack import Stack
 from tdvae.training import checkpoint
 from tdvae.training.config import derive_seed, make_optimizers, rate_factor
 from tdvae.training.muon import Muon, orthogonalise
-from tdvae.types import LossTerms, Pairs
+from tdvae.types import LossTerms, Pairs, Terms
 
 TINY = TDVAEConfig(belief=6, layers=2, latent=2, maps="residual", hidden=8, blocks=1, decoder=(8,))
 QUICK = TrainConfig(
@@ -49,13 +52,13 @@ def data(n: int = 10) -> Sequences:
     return Sequences(torch.randn(n, 20, 1, generator=generator), torch.full((n,), 20))
 
 
-LAW = jumps.Widening(jumps.Uniform(1, 8), start=2, until=0.6)
+JUMPS = jumps.Widening(jumps.Uniform(1, 8), start=2, until=0.6)
 
 
 def train(run_dir: Path, resume: bool = False, subject: Learner | None = None, **changes: Any) -> Learner:
     subject = subject or learner()
     config = TrainConfig(**{**QUICK.__dict__, **changes})
-    tdvae.fit(subject, data(), LAW, config, run_dir, validation=data(5), resume=resume, progress="none")
+    tdvae.fit(subject, data(), JUMPS, config, run_dir, validation=data(5), resume=resume, progress="none")
     return subject
 
 
@@ -64,31 +67,31 @@ def last_weights(run_dir: Path) -> dict[str, Tensor]:
 
 
 def assert_same_run(run_dir: Path, other: Path) -> None:
-    ours, theirs = (checkpoint.newest(folder / "checkpoints", "step")[0] for folder in (run_dir, other))
-    assert {**ours.state, "seconds": None} == {**theirs.state, "seconds": None}
-    for group, tensors in ours.tensors.items():
+    first, second = (checkpoint.newest(folder / "checkpoints", "step")[0] for folder in (run_dir, other))
+    assert {**first.state, "seconds": None} == {**second.state, "seconds": None}
+    for group, tensors in first.tensors.items():
         for name, value in tensors.items():
-            assert torch.equal(value, theirs.tensors[group][name]), (group, name)
+            assert torch.equal(value, second.tensors[group][name]), (group, name)
     assert (run_dir / "metrics.jsonl").read_text() == (other / "metrics.jsonl").read_text()
 
 
-def test_n_and_resume_and_n_is_2n(tmp_path: Path) -> None:
-    law = jumps.Uniform(1, 8)
+def test_run_resumed_with_more_steps_equals_one_long_run(tmp_path: Path) -> None:
+    uniform = jumps.Uniform(1, 8)
     for folder, steps in (("whole", (8,)), ("parts", (4, 8))):
         for part, until in enumerate(steps):
             config = TrainConfig(**{**QUICK.__dict__, "steps": until})
-            tdvae.fit(learner(), data(), law, config, tmp_path / folder, data(5), resume=part > 0, progress="none")
+            tdvae.fit(learner(), data(), uniform, config, tmp_path / folder, data(5), resume=part > 0, progress="none")
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
-def test_the_time_before_an_interruption_counts(tmp_path: Path) -> None:
+def test_seconds_include_the_time_before_an_interruption(tmp_path: Path) -> None:
     train(tmp_path / "run", steps=4)
     folder = tmp_path / "run" / "checkpoints"
     before, _ = checkpoint.newest(folder, "step")
     shutil.rmtree(before.path)
     checkpoint.save_numbered(folder, "step", 4, before.tensors, {**before.state, "seconds": 1e6}, keep=2)
     config = TrainConfig(**{**QUICK.__dict__, "steps": 8})
-    result = tdvae.fit(learner(), data(), LAW, config, tmp_path / "run", data(5), resume=True, progress="none")
+    result = tdvae.fit(learner(), data(), JUMPS, config, tmp_path / "run", data(5), resume=True, progress="none")
     assert result.seconds is not None
     assert 1e6 < result.seconds < 1.1e6
 
@@ -102,29 +105,29 @@ import tdvae
 from tdvae.training import checkpoint
 run_dir, where, count = Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 calls = 0
-def die_at_last(original):
+def kill_at_count(original):
     @functools.wraps(original)
     def wrapped(*args, **kwargs):
         global calls
         calls += 1
         if calls == count:
-            if where == "write":  # half of the bytes are on disk
+            if where == "write":  # leave half of the bytes on disk
                 Path(args[0]).write_bytes(args[1][: len(args[1]) // 2])
             os.kill(os.getpid(), signal.SIGKILL)
         return original(*args, **kwargs)
     return wrapped
 subject = t.learner()
 if where == "step":
-    subject.objective = die_at_last(subject.objective)
+    subject.objective = kill_at_count(subject.objective)
 else:
-    checkpoint.write_file = die_at_last(checkpoint.write_file)
+    checkpoint.write_file = kill_at_count(checkpoint.write_file)
 t.train(run_dir, subject=subject, schedule="cosine")
 """
 
 
 @pytest.mark.parametrize(("where", "count"), [("step", 9), ("write", 9)])
-def test_a_killed_run_resumes_bit_by_bit(tmp_path: Path, where: str, count: int) -> None:
-    """kill -9 in the middle of a step, and in the middle of writing a checkpoint."""
+def test_killed_and_resumed_run_is_bit_identical(tmp_path: Path, where: str, count: int) -> None:
+    """The process is killed by SIGKILL during a step, and while it writes a checkpoint."""
     root = Path(__file__).resolve().parents[1]
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, str(root), str(tmp_path / "killed"), where, str(count)],
@@ -140,53 +143,53 @@ def test_a_killed_run_resumes_bit_by_bit(tmp_path: Path, where: str, count: int)
     assert_same_run(tmp_path / "killed", tmp_path / "whole")
 
 
-def test_a_checkpoint_torn_at_any_byte_is_refused_and_the_one_before_loads(tmp_path: Path) -> None:
+def test_damaged_checkpoint_is_rejected_and_the_previous_one_is_loaded(tmp_path: Path) -> None:
     train(tmp_path / "run")
     folder = tmp_path / "run" / "checkpoints"
-    last, before = checkpoint.numbered(folder, "step")
+    last, previous = checkpoint.list_checkpoints(folder, "step")
     generator = torch.Generator().manual_seed(0)
     for file in sorted(last.iterdir()):
         whole = file.read_bytes()
         cuts = {0, 1, len(whole) - 1, *torch.randint(len(whole) - 1, (25,), generator=generator).tolist()}
         for cut in cuts:
-            for torn in (whole[:cut], whole[:cut] + bytes([whole[cut] ^ 1]) + whole[cut + 1 :]):
-                if torn.strip() == whole.strip() and file.suffix == ".json":
-                    continue  # only the final line break is gone: nothing is lost
-                file.write_bytes(torn)
+            for damaged in (whole[:cut], whole[:cut] + bytes([whole[cut] ^ 1]) + whole[cut + 1 :]):
+                if damaged.strip() == whole.strip() and file.suffix == ".json":
+                    continue  # only the final line break is missing
+                file.write_bytes(damaged)
                 with pytest.raises(CheckpointError, match=last.name):
                     checkpoint.load(last)
         file.write_bytes(whole[: len(whole) // 2])
-        found, refused = checkpoint.newest(folder, "step")
-        assert found.path == before
-        assert len(refused) == 1
+        found, errors = checkpoint.newest(folder, "step")
+        assert found.path == previous
+        assert len(errors) == 1
         file.write_bytes(whole)
     (last / "weights.safetensors").unlink()
-    assert checkpoint.newest(folder, "step")[0].path == before
-    again = train(tmp_path / "run", resume=True)  # goes back one checkpoint and forward again
+    assert checkpoint.newest(folder, "step")[0].path == previous
+    resumed = train(tmp_path / "run", resume=True)  # from the previous checkpoint
     train(tmp_path / "whole")
     assert_same_run(tmp_path / "run", tmp_path / "whole")
-    assert isinstance(again, Learner)
+    assert isinstance(resumed, Learner)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"null", b'{"format": "other"}', b"\x80\x04pickle"])
-def test_a_foreign_checkpoint_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_checkpoint_of_another_format_is_rejected(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "step-00000001").mkdir()
     (tmp_path / "step-00000001" / "manifest.json").write_bytes(content)
     with pytest.raises(CheckpointError, match="step-00000001"):
         checkpoint.load(tmp_path / "step-00000001")
 
 
-def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+def test_weights_of_another_model_are_rejected(tmp_path: Path) -> None:
     train(tmp_path / "run")
     path = tmp_path / "run" / "config.json"
     config = json.loads(path.read_text())
     config["model"]["latent"] = 4
     path.write_text(json.dumps(config))
-    with pytest.raises(CheckpointError, match="do not fit"):
+    with pytest.raises(CheckpointError, match="do not match"):
         tdvae.load(tmp_path / "run")
 
 
-def test_an_existing_run_is_not_overwritten(tmp_path: Path) -> None:
+def test_existing_run_is_not_overwritten(tmp_path: Path) -> None:
     train(tmp_path / "run")
     before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
     with pytest.raises(InputError, match="not empty"):
@@ -194,13 +197,13 @@ def test_an_existing_run_is_not_overwritten(tmp_path: Path) -> None:
     assert {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()} == before
 
 
-def test_a_run_stopped_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
+def test_resume_before_the_first_checkpoint_starts_from_step_0(tmp_path: Path) -> None:
     @functools.wraps(tdvae.objectives.tdvae_loss)
-    def stops(model: Any, sequences: Sequences, pairs: Pairs) -> LossTerms:
+    def interrupt(model: Any, sequences: Sequences, pairs: Pairs) -> LossTerms:
         raise KeyboardInterrupt
 
     subject = learner()
-    subject.objective = stops
+    subject.objective = interrupt
     with pytest.raises(KeyboardInterrupt):
         train(tmp_path / "run", subject=subject)
     train(tmp_path / "run", resume=True)
@@ -208,15 +211,15 @@ def test_a_run_stopped_before_its_first_checkpoint_starts_again(tmp_path: Path) 
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
-def test_too_short_sequences_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_too_short_sequences_are_rejected_before_anything_is_written(tmp_path: Path) -> None:
     short = Sequences(torch.randn(3, 5, 1), torch.full((3,), 5))
     for data_, validation in ((short, data()), (data(), short)):
-        with pytest.raises(InputError, match="the shortest has 5 steps, but the longest jump spans 8"):
-            tdvae.fit(learner(), data_, LAW, QUICK, tmp_path / "run", validation, progress="none")
+        with pytest.raises(InputError, match="sequences: expected at least 8 steps, the longest jump, got 5"):
+            tdvae.fit(learner(), data_, JUMPS, QUICK, tmp_path / "run", validation, progress="none")
     assert not (tmp_path / "run").exists()
 
 
-def test_resuming_as_something_else_is_refused(tmp_path: Path) -> None:
+def test_resuming_with_other_settings_is_rejected(tmp_path: Path) -> None:
     train(tmp_path / "run")
     with pytest.raises(InputError, match=r"another train \(learning_rate\)"):
         train(tmp_path / "run", resume=True, learning_rate=1e-3)
@@ -229,48 +232,48 @@ def test_resuming_as_something_else_is_refused(tmp_path: Path) -> None:
             subject=Learner(build(TINY), functools.partial(tdvae.objectives.tdvae_loss, gradient="path")),
         )
     with pytest.raises(InputError, match=r"another data \(sequences, steps\)"):
-        tdvae.fit(learner(), data(5), LAW, QUICK, tmp_path / "run", data(5), resume=True, progress="none")
-    with pytest.raises(InputError, match="no run to resume"):
+        tdvae.fit(learner(), data(5), JUMPS, QUICK, tmp_path / "run", data(5), resume=True, progress="none")
+    with pytest.raises(InputError, match="expected a run to resume"):
         train(tmp_path / "nothing", resume=True)
 
 
-def test_a_run_that_was_stopped_before_it_said_what_it_is_starts_again(tmp_path: Path) -> None:
+def test_empty_run_folder_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     train(tmp_path / "run")
     assert last_weights(tmp_path / "run")
 
 
-def test_a_checkpoint_does_not_replace_what_is_none(tmp_path: Path) -> None:
+def test_checkpoint_does_not_replace_another_folder(tmp_path: Path) -> None:
     (tmp_path / "classifier").mkdir()
     (tmp_path / "classifier" / "notes.txt").write_text("mine")
-    with pytest.raises(CheckpointError, match="something else is there"):
+    with pytest.raises(CheckpointError, match="exists and is not a checkpoint"):
         checkpoint.save(tmp_path / "classifier", {"weights": {}}, {})
     assert [p.name for p in tmp_path.rglob("*")] == ["classifier", "notes.txt"]
 
 
 @pytest.mark.parametrize("term", ["smoothing", "transition", "reconstruction"])
-def test_nan_stops_with_step_term_and_last_good_checkpoint(tmp_path: Path, term: str) -> None:
+def test_nan_raises_with_step_term_and_last_checkpoint(tmp_path: Path, term: str) -> None:
     calls = 0
 
-    def poisoned(model: Any, sequences: Sequences, pairs: Pairs) -> LossTerms:
+    def loss_with_nan(model: Any, sequences: Sequences, pairs: Pairs) -> LossTerms:
         nonlocal calls
         calls += model.training
         terms = tdvae.objectives.tdvae_loss(model, sequences, pairs)
         return LossTerms(**{**terms.named(), term: terms.total * math.nan}) if calls == 6 else terms
 
     subject = learner()
-    subject.objective = poisoned
+    subject.objective = loss_with_nan
     with pytest.raises(DivergenceError, match=rf"step 5: {term} is nan; last good checkpoint: .*step-00000004"):
         train(tmp_path / "run", subject=subject)
     assert all(bool(torch.isfinite(value).all()) for value in last_weights(tmp_path / "run").values())
 
 
-def test_the_best_validated_weights_are_kept_and_loaded(tmp_path: Path) -> None:
+def test_best_validated_weights_are_kept_and_loaded(tmp_path: Path) -> None:
     subject = learner()
     result = tdvae.fit(
         subject,
         data(),
-        LAW,
+        JUMPS,
         TrainConfig(**{**QUICK.__dict__, "learning_rate": 0.3}),
         tmp_path / "run",
         data(5),
@@ -283,11 +286,11 @@ def test_the_best_validated_weights_are_kept_and_loaded(tmp_path: Path) -> None:
     loaded = tdvae.load(tmp_path / "run")
     for name, value in subject.model.state_dict().items():
         assert torch.equal(value, loaded.state_dict()[name])
-    trained = [line for line in lines if "smoothing" in line]
-    assert [line["step"] for line in trained] == list(range(1, QUICK.steps + 1))
+    training_lines = [line for line in lines if "smoothing" in line]
+    assert [line["step"] for line in training_lines] == list(range(1, QUICK.steps + 1))
     assert all(
         abs(sum(line[k] for k in ("smoothing", "transition", "reconstruction")) - line["total"]) < 1e-4
-        for line in trained
+        for line in training_lines
     )
 
 
@@ -308,13 +311,13 @@ import safetensors.torch, torch
 from tests import test_training as t
 import tdvae
 noise, original = [], torch.randn_like
-def recorded(like):
+def recording_randn_like(like):
     noise.append(original(like))
     return noise[-1]
-torch.randn_like = recorded
+torch.randn_like = recording_randn_like
 subject = t.learner()
 config = t.one_step(devices=int(sys.argv[3]))
-tdvae.fit(subject, t.data(), t.LAW, config, Path(sys.argv[2]) / "run", progress="none")
+tdvae.fit(subject, t.data(), t.JUMPS, config, Path(sys.argv[2]) / "run", progress="none")
 rank = torch.distributed.get_rank()
 tensors = {f"gradient.{name}": p.grad for name, p in subject.named_parameters()}
 tensors |= {f"noise.{i:03d}": value for i, value in enumerate(noise)}
@@ -326,10 +329,8 @@ def one_step(devices: int) -> TrainConfig:
     return TrainConfig(steps=1, batch_size=4, pairs=3, clip=1e9, accelerator="cpu", devices=devices)
 
 
-def test_two_processes_give_the_gradients_of_one_with_the_joined_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two ranks under torchrun, then one process that is fed both ranks' noise side by side."""
+def test_gradients_of_two_processes_equal_those_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks under torchrun, then one process with the whole batch and the concatenated noise of both ranks."""
     script = tmp_path / "rank.py"
     script.write_text(RANK)
     root = Path(__file__).resolve().parents[1]
@@ -343,43 +344,43 @@ def test_two_processes_give_the_gradients_of_one_with_the_joined_batch(
     assert launched.returncode == 0, launched.stderr.decode()
     ranks = [safetensors.torch.load_file(tmp_path / f"rank-{rank}.safetensors") for rank in (0, 1)]
     names = sorted(name for name in ranks[0] if name.startswith("noise"))
-    joined = iter([torch.cat([rank[name] for rank in ranks]) for name in names])
+    joined_noise = iter([torch.cat([rank[name] for rank in ranks]) for name in names])
     assert not torch.equal(ranks[0][names[0]], ranks[1][names[0]])
-    monkeypatch.setattr(torch, "randn_like", lambda like: next(joined))
+    monkeypatch.setattr(torch, "randn_like", lambda like: next(joined_noise))
     subject = learner()
-    tdvae.fit(subject, data(), LAW, one_step(devices=1), tmp_path / "joined", progress="none")
+    tdvae.fit(subject, data(), JUMPS, one_step(devices=1), tmp_path / "joined", progress="none")
     for name, p in subject.named_parameters():
         assert p.grad is not None
         for rank in ranks:
             torch.testing.assert_close(rank[f"gradient.{name}"], p.grad, rtol=1e-4, atol=1e-6)
 
 
-def test_a_batch_that_processes_cannot_share_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be shared evenly"):
+def test_batch_size_and_processes_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="batch_size: expected a multiple of the 2 processes, got 5"):
         TrainConfig(batch_size=5, devices=2)
-    with pytest.raises(InputError, match="2 processes, but 1 were started"):
-        tdvae.fit(learner(), data(), LAW, one_step(devices=2), tmp_path / "run")
+    with pytest.raises(InputError, match="devices: expected 2 processes, got 1"):
+        tdvae.fit(learner(), data(), JUMPS, one_step(devices=2), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_each_epoch_visits_every_sequence_once(tmp_path: Path) -> None:
+def test_each_epoch_contains_every_sequence_once(tmp_path: Path) -> None:
     seen: list[int] = []
 
-    def watched(model: Any, sequences: Sequences, pairs: Pairs) -> LossTerms:
+    def recording_loss(model: Any, sequences: Sequences, pairs: Pairs) -> LossTerms:
         if model.training:
             seen.extend(int(value) for value in sequences.x[:, 0, 0])
         return tdvae.objectives.tdvae_loss(model, sequences, pairs)
 
     subject = learner()
-    subject.objective = watched
-    marked = Sequences(torch.arange(10.0)[:, None, None].expand(10, 20, 1).contiguous(), torch.full((10,), 20))
-    tdvae.fit(subject, marked, LAW, TrainConfig(steps=5, batch_size=4, pairs=2), tmp_path / "run", progress="none")
+    subject.objective = recording_loss
+    numbered = Sequences(torch.arange(10.0)[:, None, None].expand(10, 20, 1).contiguous(), torch.full((10,), 20))
+    tdvae.fit(subject, numbered, JUMPS, TrainConfig(steps=5, batch_size=4, pairs=2), tmp_path / "run", progress="none")
     assert sorted(seen[:10]) == list(range(10))
     assert sorted(seen[10:]) == list(range(10))
     assert seen[:10] != seen[10:]
 
 
-def test_the_schedule_warms_up_and_decays() -> None:
+def test_learning_rate_warmup_and_decay() -> None:
     config = TrainConfig(steps=100, schedule="cosine", warmup=9)
     factors = [rate_factor(config, step) for step in range(100)]
     assert factors[0] == pytest.approx(0.1)
@@ -389,7 +390,7 @@ def test_the_schedule_warms_up_and_decays() -> None:
     assert rate_factor(TrainConfig(steps=100), 99) == 1
 
 
-def test_muon_takes_the_square_matrices_and_orthogonalises_them() -> None:
+def test_muon_updates_inner_matrices_and_orthogonalises_them() -> None:
     optimizers = make_optimizers(QUICK, learner())
     assert isinstance(optimizers[1], Muon)
     shapes = [tuple(p.shape) for group in optimizers[1].param_groups for p in group["params"]]
@@ -402,7 +403,7 @@ def test_muon_takes_the_square_matrices_and_orthogonalises_them() -> None:
     assert float(singular.max()) < 1.3
 
 
-def test_muon_for_all_takes_matrices_of_a_fitting_size() -> None:
+def test_muon_for_all_matrices_selects_by_size() -> None:
     module = Learner(build(TDVAEConfig(event_shape=(700,), encoder=(30, 20), belief=12, hidden=10)))
     optimizers = make_optimizers(TrainConfig(optimizer="muon", muon_matrices="all"), module)
     shapes = {tuple(p.shape) for group in optimizers[1].param_groups for p in group["params"]}
@@ -416,7 +417,7 @@ def test_muon_for_all_takes_matrices_of_a_fitting_size() -> None:
         assert float(singular.max()) < 1.3
 
 
-def test_muon_for_kernels_takes_convolutions_as_matrices() -> None:
+def test_muon_updates_convolution_kernels_as_matrices() -> None:
     torch.manual_seed(0)
     module = Learner(
         build(ConvTDVAEConfig((3, 16, 16), encoder=(9, 9), belief=8, belief_layers=1, layers=1, channels=40))
@@ -426,18 +427,18 @@ def test_muon_for_kernels_takes_convolutions_as_matrices() -> None:
     shapes = {tuple(p.shape) for p in kernels}
     assert all(len(shape) == 4 for shape in shapes)
     assert (9, 3, 3, 3) in shapes
-    assert (160, 56, 3, 3) not in shapes  # gates: its shorter side, 160, is too long
+    assert (160, 56, 3, 3) not in shapes  # the kernel of the gates, whose shorter side of 160 is too long
     assert sum(len(group["params"]) for o in optimizers for group in o.param_groups) == len(list(module.parameters()))
     kernel, before = kernels[0], kernels[0].detach().clone()
     kernel.grad = torch.randn_like(kernel)
     optimizers[1].step()
-    moved = torch.linalg.svdvals((kernel.detach() - before).flatten(1)) / 0.1
-    assert float(moved.min()) > 0.5
-    assert float(moved.max()) < 1.3
+    singular = torch.linalg.svdvals((kernel.detach() - before).flatten(1)) / 0.1
+    assert float(singular.min()) > 0.5
+    assert float(singular.max()) < 1.3
 
 
-def test_adam_learns_what_it_should() -> None:
-    """A sanity check of the whole chain: on a constant signal the reconstruction must improve a lot."""
+def test_adam_reduces_the_loss() -> None:
+    """A sanity check of model, loss and optimiser: on constant signals the loss must decrease a lot."""
     config = TDVAEConfig(belief=8, latent=2, hidden=16, decoder=(16,), drift="residual", posterior="product")
     torch.manual_seed(0)
     subject = Learner(build(config))
@@ -455,3 +456,136 @@ def test_adam_learns_what_it_should() -> None:
     assert first is not None
     assert last is not None
     assert last < first - 0.7
+
+
+# Runs of earlier versions
+
+
+def stopped(run_dir: Path, law: jumps.Jumps = JUMPS, subject: Learner | None = None) -> None:
+    """A run that was stopped in its sixth step: its last checkpoint is that of the fourth."""
+    subject = subject or learner()
+    original, calls = subject.objective, 0
+
+    @functools.wraps(original)
+    def stops(model: Any, sequences: Sequences, pairs: Pairs) -> Terms:
+        nonlocal calls
+        calls += model.training
+        if calls == 6:
+            raise KeyboardInterrupt
+        return original(model, sequences, pairs)
+
+    if isinstance(subject, Stack):
+        subject._template[0].objective = stops  # the runs' common objective
+    else:
+        subject.objective = stops
+    with pytest.raises(KeyboardInterrupt):
+        fit_with(law, run_dir, subject, resume=False)
+
+
+def fit_with(law: jumps.Jumps, run_dir: Path, subject: Learner, resume: bool) -> None:
+    config = TrainConfig(**{**QUICK.__dict__, "optimizer": "adam", "batch_size": 6})
+    tdvae.fit(subject, data(12), law, config, run_dir, validation=data(6), resume=resume, progress="none")
+
+
+def stacked_learner() -> Stack:
+    torch.manual_seed(derive_seed(8))
+    return Stack([Learner(build(replace(TINY, lstm_init="chrono"))) for _ in range(3)])
+
+
+def edit_config(run_dir: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Change config.json to what another version might have written."""
+    path = run_dir / "config.json"
+    config = json.loads(path.read_text())
+    edit(config)
+    path.write_text(json.dumps(config))
+
+
+MAKERS: dict[str, Callable[[], Learner]] = {"one run": learner, "a stack": stacked_learner}
+
+
+def model_of(config: dict[str, Any]) -> dict[str, Any]:
+    """The config of the model, or of each model of a stack."""
+    described: dict[str, Any] = config["model"].get("of", config["model"])
+    return described
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_run_from_before_a_setting_existed_resumes_to_the_same_end(tmp_path: Path, kind: str) -> None:
+    """Settings of model and training that config.json does not have had what is now their default."""
+    fit_with(JUMPS, tmp_path / "whole", MAKERS[kind](), resume=False)
+    stopped(tmp_path / "old", subject=MAKERS[kind]())
+
+    def forget(config: dict[str, Any]) -> None:
+        for part, name in ((model_of(config), "observed_state"), (config["train"], "kl_warmup")):
+            del part[name]
+        del config["objective"]
+
+    edit_config(tmp_path / "old", forget)
+    fit_with(JUMPS, tmp_path / "old", MAKERS[kind](), resume=True)
+    assert_same_run(tmp_path / "old", tmp_path / "whole")
+    now, whole = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("old", "whole"))
+    assert now == whole  # what was missing is there now
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda c: model_of(c).update(forgotten=1), r"unknown here: model config: unknown entries \['forgotten'\]"),
+        (lambda c: model_of(c).update(kind="rnn"), r"unknown here: model kind: expected one of .*, got 'rnn'"),
+        (lambda c: c["train"].update(forgotten=1), r"another train \(forgotten\)"),
+        (lambda c: c["train"].update(clip=3.0), r"another train \(clip\)"),
+        (lambda c: c.update(jumps="Uniform(low=1, high=9)"), r"another jumps \(Uniform\(low=1, high=9\)\)"),
+        (lambda c: c.update(objective="other_loss()"), r"another objective \(other_loss\(\)\)"),
+        (lambda c: model_of(c).update(observed_state=True), r"another model \((observed_state|of)\)"),
+        # Left out, it has its default, which is not what this run had.
+        (lambda c: model_of(c).pop("belief"), r"another model \((belief|of)\)"),
+        (lambda c: c["train"].pop("pairs"), r"another train \(pairs\)"),
+    ],
+)
+def test_a_run_of_other_or_unknown_settings_is_not_resumed(
+    tmp_path: Path, kind: str, edit: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    stopped(tmp_path / "run", subject=MAKERS[kind]())
+    edit_config(tmp_path / "run", edit)
+    before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    with pytest.raises(InputError, match=message):
+        fit_with(JUMPS, tmp_path / "run", MAKERS[kind](), resume=True)
+    assert {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()} == before
+
+
+def test_a_stack_and_a_single_run_are_not_resumed_as_each_other(tmp_path: Path) -> None:
+    for before, after, message in (
+        ("one run", "a stack", r"another model \(.*kind.*\)"),
+        ("a stack", "one run", "model kind: expected one of .*, got 'stack'"),
+    ):
+        stopped(tmp_path / before, subject=MAKERS[before]())
+        with pytest.raises(InputError, match=message):
+            fit_with(JUMPS, tmp_path / before, MAKERS[after](), resume=True)
+
+
+@dataclass(frozen=True)
+class Newer(jumps.Uniform):
+    """`Uniform` as a later version might have it."""
+
+    offset: int = 0
+
+    def draw(self, shape: tuple[int, ...], generator: torch.Generator, progress: float = 1.0) -> Tensor:
+        return super().draw(shape, generator, progress) + self.offset
+
+
+Newer.__name__ = "Uniform"
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_law_of_jumps_with_a_new_field_resumes_to_the_same_end(tmp_path: Path, inside: bool) -> None:
+    def law(one: jumps.Jumps) -> jumps.Jumps:
+        return jumps.InTurn(one, jumps.Mixture((one, jumps.Uniform(1, 2)), (0.5, 0.5)), 0.5) if inside else one
+
+    assert law(Newer(1, 6)).describe() == law(jumps.Uniform(1, 6)).describe()
+    fit_with(law(jumps.Uniform(1, 6)), tmp_path / "whole", learner(), resume=False)
+    stopped(tmp_path / "old", law(jumps.Uniform(1, 6)))
+    with pytest.raises(InputError, match=r"another jumps"):
+        fit_with(law(Newer(1, 6, offset=1)), tmp_path / "old", learner(), resume=True)
+    fit_with(law(Newer(1, 6)), tmp_path / "old", learner(), resume=True)
+    assert_same_run(tmp_path / "old", tmp_path / "whole")

@@ -1,4 +1,7 @@
-"""Small distribution objects: sample, log_prob, kl, mean. Batch dimensions lead, event dimensions are summed over."""
+"""Distributions of observations and latent states.
+
+Batch dimensions come first; log densities and KL divergences are summed over the last ``event_ndim`` dimensions.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 class Distribution(Protocol):
-    """What a decoder returns."""
+    """Interface of the distributions that decoders return."""
 
     @property
     def mean(self) -> Tensor: ...
@@ -41,14 +44,15 @@ class DiagonalNormal:
         return self.log_sigma.exp()
 
     def sample(self) -> Tensor:
-        """Reparametrised: gradients flow through the sample."""
+        """A reparametrised sample: gradients flow through it."""
         return self.mean + self.sigma * torch.randn_like(self.mean)
 
     def log_prob(self, x: Tensor) -> Tensor:
         standardised = (x - self.mean) * torch.exp(-self.log_sigma)
         return _sum_event(-0.5 * (standardised.square() + LOG_2PI) - self.log_sigma, self.event_ndim)
 
-    def fixed(self) -> DiagonalNormal:
+    def detach(self) -> DiagonalNormal:
+        """The same distribution with parameters that receive no gradient."""
         return DiagonalNormal(self.mean.detach(), self.log_sigma.detach(), self.event_ndim)
 
     def kl(self, other: DiagonalNormal) -> Tensor:
@@ -58,19 +62,19 @@ class DiagonalNormal:
         return _sum_event(0.5 * (torch.exp(2 * log_ratio) + shift.square() - 1) - log_ratio, self.event_ndim)
 
     def cdf(self, x: Tensor) -> Tensor:
-        """Per dimension, not summed: the probability that this coordinate is at most ``x``."""
+        """The cumulative distribution function of each dimension; not summed over the event."""
         return torch.special.ndtr((x - self.mean) * torch.exp(-self.log_sigma))
 
 
 @dataclass(frozen=True)
 class NormalMixture:
-    """A mixture of C diagonal normals over the last dimension, which can be drawn from and scored."""
+    """A mixture of C diagonal normal distributions over the last dimension."""
 
     components: DiagonalNormal  # (..., C, D)
     logits: Tensor  # (..., C), unnormalised log weights
 
     def sample(self) -> Tensor:
-        """Of a drawn component. Gradients flow through its sample, not through the choice."""
+        """A sample of a random component. Gradients flow through the sample, not through the choice of component."""
         weights = torch.softmax(self.logits, dim=-1)
         chosen = torch.multinomial(weights.reshape(-1, weights.shape[-1]), 1).view(*weights.shape[:-1], 1, 1)
         chosen = chosen.expand(*chosen.shape[:-1], self.components.mean.shape[-1])
@@ -79,17 +83,18 @@ class NormalMixture:
         )
         return DiagonalNormal(mean, log_sigma).sample()
 
-    def fixed(self) -> NormalMixture:
-        return NormalMixture(self.components.fixed(), self.logits.detach())
+    def detach(self) -> NormalMixture:
+        """The same distribution with parameters that receive no gradient."""
+        return NormalMixture(self.components.detach(), self.logits.detach())
 
     def log_prob(self, x: Tensor) -> Tensor:
-        each = self.components.log_prob(x[..., None, :])
-        return torch.logsumexp(torch.log_softmax(self.logits, dim=-1) + each, dim=-1)
+        log_probs = self.components.log_prob(x[..., None, :])
+        return torch.logsumexp(torch.log_softmax(self.logits, dim=-1) + log_probs, dim=-1)
 
 
 @dataclass(frozen=True)
 class PointMass:
-    """An observation that is known: all probability on one value."""
+    """The distribution of a known observation: all probability is on one value."""
 
     value: Tensor
     event_ndim: int = 1
@@ -102,14 +107,14 @@ class PointMass:
         return self.value
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """0 where ``x`` is the value, minus infinity elsewhere."""
+        """0 where ``x`` equals the value, minus infinity elsewhere."""
         same = (x == self.value).flatten(-self.event_ndim).all(-1) if self.event_ndim else x == self.value
         return torch.where(same, 0.0, -math.inf)
 
 
 @dataclass(frozen=True)
 class Bernoulli:
-    """Independent bits given their logits; stable for any logit, since log(1 - p) is never formed."""
+    """Independent bits, parametrised by logits. `log_prob` is finite for every finite logit."""
 
     logits: Tensor
     event_ndim: int = 1
@@ -122,7 +127,7 @@ class Bernoulli:
         return torch.bernoulli(self.mean)
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """Also defined for grey values in [0, 1]: the expected log-likelihood of bits drawn with that mean."""
+        """For ``x`` between 0 and 1, the expected log likelihood of bits with mean ``x``."""
         logits, x = torch.broadcast_tensors(self.logits, x.to(self.logits.dtype))
         value = -F.binary_cross_entropy_with_logits(logits, x, reduction="none")
         return _sum_event(value, self.event_ndim)
@@ -130,7 +135,7 @@ class Bernoulli:
 
 @dataclass(frozen=True)
 class Categorical:
-    """Independent cells, each one of ``C`` classes: logits (..., *event, C), values integer (..., *event)."""
+    """Independent categorical variables of ``C`` classes: logits (..., *event, C), integer values (..., *event)."""
 
     logits: Tensor
     event_ndim: int = 1
@@ -153,11 +158,11 @@ class Categorical:
 
 @dataclass(frozen=True)
 class DiscretisedLogistic:
-    r"""Independent 8-bit values k / 255, as floats in [0, 1]: a logistic's mass on the bin around each.
+    r"""Independent 8-bit values k / 255, as floats in [0, 1]: the probability of a bin under a logistic distribution.
 
-    With :math:`x^\pm = x \pm 1/510`: :math:`P(x) = \sigma((x^+ - m)/s) - \sigma((x^- - m)/s)`, where the lowest bin
-    reaches to minus and the highest to plus infinity. These are probabilities, so that -log2 P per value is bits per
-    dimension; as no probability exceeds 1, a scale that shrinks on constant pixels gains no more than their bits.
+    With :math:`x^\pm = x \pm 1/510`: :math:`P(x) = \sigma((x^+ - m)/s) - \sigma((x^- - m)/s)`. The lowest bin extends
+    to minus infinity and the highest to plus infinity. P is a probability, so -log2 P per value is bits per dimension,
+    and the log likelihood of constant pixels stays at most 0 however small the scale becomes.
     """
 
     location: Tensor  # m
@@ -168,27 +173,27 @@ class DiscretisedLogistic:
 
     @property
     def mean(self) -> Tensor:
-        """Of the logistic clipped to [0, 1], in closed form; that of the 256 values is less than half a bin off."""
+        """Mean of the logistic clipped to [0, 1], in closed form; within half a bin of the mean of the 256 values."""
         scale = self.log_scale.exp()
         return scale * (F.softplus(self.location / scale) - F.softplus((self.location - 1) / scale))
 
     @property
     def median(self) -> Tensor:
-        """Of the logistic clipped to [0, 1]: unlike the mean, it does not turn grey where the scale is wide."""
+        """Median of the logistic clipped to [0, 1]. Unlike the mean, it does not tend to grey for a large scale."""
         return self.location.clamp(0, 1)
 
     def sample(self) -> Tensor:
-        tiny = torch.finfo(self.location.dtype).eps
-        noise = torch.logit(torch.rand_like(self.location), eps=tiny)
+        eps = torch.finfo(self.location.dtype).eps
+        noise = torch.logit(torch.rand_like(self.location), eps=eps)
         return self._bin(self.location + self.log_scale.exp() * noise) / (self.LEVELS - 1)
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """Of the bins that ``x`` lies in."""
+        """Log probability of the bins that contain ``x``."""
         bins = self._bin(x.to(self.location.dtype))
         rate = torch.exp(-self.log_scale)
         low = ((bins - 0.5) / (self.LEVELS - 1) - self.location) * rate
         width = rate / (self.LEVELS - 1)
-        # σ(b) - σ(a) = σ(b) σ(-a) (1 - exp(a - b)): a product, whose logarithm loses nothing far out in the tails.
+        # σ(b) - σ(a) = σ(b) σ(-a) (1 - exp(a - b)): the log of this product is accurate in the tails too.
         below, above = F.logsigmoid(low + width), F.logsigmoid(-low)
         inside = below + above + torch.log(-torch.expm1(-width))
         value = torch.where(bins == 0, below, torch.where(bins == self.LEVELS - 1, above, inside))

@@ -1,20 +1,20 @@
-"""What can go wrong, by kind: the command line prints these as one line and exits with a non-zero code."""
+"""Exceptions of the library. The command line prints them as one line and exits with a non-zero code."""
 
 
 class TDVAEError(Exception):
-    """Base of every error this library raises on purpose.
+    """Base class of all exceptions that this library raises.
 
     >>> import tdvae
     >>> try:
     ...     tdvae.load("no-such-model")
     ... except tdvae.TDVAEError as error:
     ...     print(error)
-    run or name: no folder 'no-such-model' here, and no model of that name; known: ['moving_mnist', 'oscillator']
+    run or name: expected a run folder or one of ['moving_mnist', 'oscillator'], got 'no-such-model'
     """
 
 
 class InputError(TDVAEError, ValueError):
-    """An argument or a file does not fit: the message names it, what came and what was expected.
+    """An argument or a file is invalid. The message names it, what was expected and what was given.
 
     >>> import tdvae
     >>> tdvae.TrainConfig(steps=0)
@@ -24,7 +24,7 @@ class InputError(TDVAEError, ValueError):
 
 
 class CheckpointError(TDVAEError):
-    """A checkpoint is torn, damaged or foreign. Nothing was loaded.
+    """A checkpoint is incomplete, damaged or of another format. Nothing was loaded.
 
     >>> from pathlib import Path
     >>> from tdvae.training import checkpoint
@@ -35,7 +35,7 @@ class CheckpointError(TDVAEError):
 
 
 class DivergenceError(TDVAEError):
-    """A loss term or a gradient became NaN or infinite; training stopped.
+    """A loss term or a gradient became NaN or infinite, and training stopped.
 
     >>> import torch, tdvae
     >>> data = tdvae.data.from_arrays(torch.full((8, 6), 1e30))

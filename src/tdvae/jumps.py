@@ -1,8 +1,8 @@
-"""Distributions over the time points (t1, t2) that the TD-VAE loss relates.
+"""Distributions of the pairs of time points (t1, t2) in the TD-VAE loss.
 
-Every pair is drawn for its own sequence. First the jump δt, then t1 uniformly from all times that leave room for it
-(0 … length - δt, where 0 is the moment before the first observation): so δt keeps exactly its stated law, and nothing
-is clipped at the end of the sequence.
+Pairs are drawn separately for each sequence. First δt is drawn, then t1 uniformly from 0 … length - δt, where 0 is the
+time before the first observation. So δt has exactly the stated distribution, and no jump is clipped at the end of a
+sequence.
 """
 
 from __future__ import annotations
@@ -18,71 +18,74 @@ from tdvae.errors import InputError
 from tdvae.types import Pairs
 
 
-def refuse_outermost(*laws: Jumps) -> None:
-    """A law that says where jumps begin is the outermost: `Subsequences(n, Widening(…))`, not the other way round."""
-    for law in laws:
-        if law.outermost:
-            name = type(law).__name__
-            raise InputError(f"jumps: put {name} outside of other laws, as in {name}(..., Widening(...))")
+def refuse_outermost(*parts: Jumps) -> None:
+    """Raise if one of ``parts`` has to be the outermost distribution: `Subsequences(n, Widening(…))` is valid, the
+    reverse is not."""
+    for part in parts:
+        if part.outermost:
+            name = type(part).__name__
+            raise InputError(
+                f"jumps: expected {name} outside of other jumps, as in {name}(..., Widening(...)), got it inside"
+            )
 
 
 def uniform_integers(high: Tensor, generator: Generator) -> Tensor:
-    """Uniform integers in [0, high], elementwise. Double precision: the largest real length leaves no visible bias."""
+    """Uniform integers in [0, high], elementwise. Double precision keeps the bias negligible for long sequences."""
     uniform = torch.rand(high.shape, generator=generator, dtype=torch.float64)
     return (uniform * (high + 1)).long().minimum(high)
 
 
 class Jumps(ABC):
-    """A law of δt, and by it of pairs. ``progress`` in [0, 1] is the share of training that is done."""
+    """A distribution of δt and, by `sample`, of pairs. ``progress`` in [0, 1] is the completed fraction of training."""
 
-    outermost: ClassVar[bool] = False  # whether the law says where jumps begin, so that no other law can contain it
+    outermost: ClassVar[bool] = False  # True if it also draws t1, so that it cannot be a part of another distribution
 
     @property
     @abstractmethod
     def longest(self) -> int:
-        """The largest number of steps that one draw can span."""
+        """The largest number of time steps that one draw can span."""
 
     @abstractmethod
     def draw(self, shape: tuple[int, ...], generator: Generator, progress: float = 1.0) -> Tensor:
-        """Jump lengths δt."""
+        """Draw jump lengths δt."""
 
     @abstractmethod
     def limited(self, limit: int) -> Jumps:
-        """The same law with every range cut off at ``limit``: how a curriculum begins."""
+        """The same distribution with every range cut off at ``limit``, for the start of a curriculum."""
 
     def sample(self, lengths: Tensor, k: int, generator: Generator, progress: float = 1.0) -> Pairs:
-        """K pairs for each sequence, (N, K)."""
+        """Draw ``k`` pairs for each sequence, (N, k)."""
         self.check_room(lengths)
         dt = self.draw((len(lengths), k), generator, progress)
         t1 = uniform_integers(lengths.cpu()[:, None] - dt, generator)
         return Pairs(t1, t1 + dt)
 
     def describe(self) -> str:
-        """The law as text. Fields with their default are left out, so a new field does not change earlier texts."""
+        """The distribution as text. Fields with default values are left out, so a new field changes no earlier text."""
         if not is_dataclass(self):
             return repr(self)
-        told = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-        return f"{type(self).__name__}({', '.join(f'{name}={_described(value)}' for name, value in told.items())})"
+        settings = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return f"{type(self).__name__}({', '.join(f'{name}={_describe(value)}' for name, value in settings.items())})"
 
     def check_room(self, lengths: Tensor) -> None:
-        """Refuse sequences that cannot hold the longest jump: drawing shorter ones would change the law."""
+        """Raise if a sequence is shorter than the longest jump, since shorter jumps would change the distribution."""
         if len(lengths) == 0 or int(lengths.min()) < self.longest:
             shortest = int(lengths.min()) if len(lengths) else 0
             raise InputError(
-                f"sequences: the shortest has {shortest} steps, but the longest jump spans {self.longest}; "
+                f"sequences: expected at least {self.longest} steps, the longest jump, got {shortest} in the shortest; "
                 "use shorter jumps or leave short sequences out"
             )
 
 
-def _described(value: object) -> str:
+def _describe(value: object) -> str:
     if isinstance(value, Jumps):
         return value.describe()
-    return f"({', '.join(map(_described, value))})" if isinstance(value, tuple) else repr(value)
+    return f"({', '.join(map(_describe, value))})" if isinstance(value, tuple) else repr(value)
 
 
 @dataclass(frozen=True)
 class Uniform(Jumps):
-    """δt uniform on [low, high]."""
+    """δt uniform on the integers low … high."""
 
     low: int
     high: int
@@ -109,7 +112,7 @@ def Consecutive() -> Uniform:
 
 @dataclass(frozen=True)
 class Mixture(Jumps):
-    """δt from one of several laws, chosen by weight for each pair."""
+    """A mixture of distributions of δt; each pair draws its part by the weights."""
 
     parts: tuple[Jumps, ...]
     weights: tuple[float, ...]
@@ -119,7 +122,7 @@ class Mixture(Jumps):
         if len(self.parts) != len(self.weights) or not self.parts:
             raise InputError(f"weights: expected one for each of the {len(self.parts)} parts, got {len(self.weights)}")
         if min(self.weights) < 0 or abs(sum(self.weights) - 1) > 1e-9:
-            raise InputError(f"weights: expected shares that add up to 1, got {self.weights}")
+            raise InputError(f"weights: expected non-negative numbers with sum 1, got {self.weights}")
 
     @property
     def longest(self) -> int:
@@ -136,14 +139,17 @@ class Mixture(Jumps):
 
 
 def paper_mixture() -> Mixture:
-    """The oscillator's law (section "Noisy harmonic oscillator"): 0.8 × [1, 10] + 0.2 × [1, 120]."""
+    """The oscillator's distribution (section "Noisy harmonic oscillator"): 0.8 × [1, 10] + 0.2 × [1, 120]."""
     return Mixture((Uniform(1, 10), Uniform(1, 120)), (0.8, 0.2))
 
 
 @dataclass(frozen=True)
 class Widening(Jumps):
-    """A curriculum: the upper limit of δt doubles from ``start`` at even intervals, and after ``until`` of the training
-    the law is ``final``. Short jumps teach what long ones need: velocity first, then frequency."""
+    """A curriculum: the upper limit of δt doubles from ``start`` at equal intervals.
+
+    After the fraction ``until`` of the training the distribution is ``final``. Short jumps come first because long ones
+    build on what they teach: first the velocity, then the frequency.
+    """
 
     final: Jumps
     start: int = 2
@@ -176,7 +182,10 @@ class Widening(Jumps):
 
 @dataclass(frozen=True)
 class InTurn(Jumps):
-    """The law ``first`` for the share ``switch`` of the training, which is its whole progress; after that ``then``."""
+    """The distribution ``first`` until the fraction ``switch`` of the training, then ``then``.
+
+    Each of the two gets a ``progress`` that runs from 0 to 1 over its own part of the training.
+    """
 
     first: Jumps
     then: Jumps
@@ -185,7 +194,7 @@ class InTurn(Jumps):
     def __post_init__(self) -> None:
         refuse_outermost(self.first, self.then)
         if not 0 < self.switch < 1:
-            raise InputError(f"switch: expected between 0 and 1, got {self.switch}")
+            raise InputError(f"switch: expected a number between 0 and 1, got {self.switch}")
 
     @property
     def longest(self) -> int:
@@ -202,9 +211,9 @@ class InTurn(Jumps):
 
 @dataclass(frozen=True)
 class Subsequences(Jumps):
-    """App. A: n time points, each a jump of law ``steps`` after the one before; the start is uniform over all that fit.
+    """App. A: subsequences of n time points, with jumps drawn from ``steps`` and a uniform start.
 
-    The pairs are (N, K, n - 1), consecutive points of each subsequence, for `subsequence_loss`.
+    The pairs (N, K, n - 1) are the consecutive points of each subsequence, for `subsequence_loss`.
     """
 
     outermost = True
@@ -214,7 +223,7 @@ class Subsequences(Jumps):
     def __post_init__(self) -> None:
         refuse_outermost(self.steps)
         if self.points < 2:
-            raise InputError(f"points: a subsequence needs at least 2, got {self.points}")
+            raise InputError(f"points: expected at least 2, got {self.points}")
 
     @property
     def longest(self) -> int:

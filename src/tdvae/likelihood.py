@@ -1,9 +1,9 @@
-"""Log-likelihoods: forecast densities, and importance-sampled tightenings of the loss."""
+"""Log likelihoods: forecast densities, importance sampling and a particle filter."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,10 +13,11 @@ from tdvae.distributions import Categorical, DiagonalNormal, Distribution
 from tdvae.errors import InputError
 from tdvae.models.base import Model
 from tdvae.models.ssm import StateSpace, one_action
-from tdvae.objectives import TDVAEParts, elbo_terms_given, terms_given
+from tdvae.objectives import TDVAEParts, elbo_terms_from_codes, pair_terms_from_beliefs
+from tdvae.rollouts import rollout
 from tdvae.types import Belief, Pairs, Sequences, State, repeated
 
-ROWS_AT_ONCE = 20_000  # samples × pairs that are computed together: more is no faster, and takes more memory
+MAX_ROWS = 20_000  # samples × pairs per batch: larger batches are not faster and need more memory
 
 
 def log_mean_exp(values: Tensor, dim: int = 0) -> Tensor:
@@ -25,9 +26,9 @@ def log_mean_exp(values: Tensor, dim: int = 0) -> Tensor:
 
 @dataclass(frozen=True)
 class Forecast:
-    """The predictive density of x_{t+δt} given x_≤t: an equal mixture of the sampled states' predictions (S, N, …).
+    """The predictive density of x_{t+δt} given x_≤t: an equally weighted mixture over S sampled states.
 
-    `forecast` makes one from a belief.
+    `forecast` computes one from a belief. The components have the leading shape (S, N).
 
     >>> import torch, tdvae
     >>> model = tdvae.models.build(tdvae.TDVAEConfig())
@@ -49,18 +50,18 @@ class Forecast:
         return log_mean_exp(self.components.log_prob(x))
 
     def cdf(self, x: Tensor) -> Tensor:
-        """Per dimension; for continuous observations."""
+        """The cumulative distribution function of each dimension, for continuous observations."""
         if not isinstance(self.components, DiagonalNormal):
-            raise InputError(f"cdf: needs continuous observations, got {type(self.components).__name__}")
+            raise InputError(f"cdf: expected continuous observations, got {type(self.components).__name__}")
         self._check(x)
         return self.components.cdf(x).mean(0)
 
     def quantile(self, p: float) -> Tensor:
-        """Per dimension, by bisection between the extreme components' quantiles."""
+        """The quantile of each dimension, by bisection between the smallest and largest quantile of the components."""
         if not isinstance(self.components, DiagonalNormal):
-            raise InputError(f"quantile: needs continuous observations, got {type(self.components).__name__}")
+            raise InputError(f"quantile: expected continuous observations, got {type(self.components).__name__}")
         if not 0 < p < 1:
-            raise InputError(f"p: expected strictly between 0 and 1, got {p}")
+            raise InputError(f"p: expected a number strictly between 0 and 1, got {p}")
         ends = self.components.mean + self.components.sigma * torch.special.ndtri(torch.tensor(p))
         low, high = ends.amin(0), ends.amax(0)
         for _ in range(40):
@@ -70,7 +71,7 @@ class Forecast:
         return (low + high) / 2
 
     def _check(self, x: Tensor) -> None:
-        """Refuse what would broadcast: (N,) against (N, 1) would give N × N numbers, and a wrong mean."""
+        """Raise for shapes that would broadcast: (N,) with (N, 1) would give N × N numbers, and a wrong mean."""
         shape = self.components.mean.shape[1:]
         expected = shape[:-1] if isinstance(self.components, Categorical) else shape
         if x.shape != expected:
@@ -78,11 +79,14 @@ class Forecast:
 
 
 @torch.no_grad()
-def forecast(model: Model, belief: Belief, dt: int, samples: int = 200, a: Tensor | None = None) -> Forecast:
-    r"""The density of the observation ``dt`` steps after a belief, by Monte Carlo.
+def forecast(
+    model: Model, belief: Belief, dt: int | Sequence[int], samples: int = 200, a: Tensor | None = None
+) -> Forecast:
+    r"""The density of the observation ``dt`` steps after a belief, estimated by Monte Carlo.
 
     It estimates :math:`\int p_B(z_t | b_t)\, p_T(z_{t+δt} | z_t)\, p_D(x_{t+δt} | z_{t+δt})` from ``samples`` states.
-    With actions, ``a`` (..., dt, A) holds those of the jump.
+    With actions, ``a`` (..., dt, A) holds those of the jump. A list of jumps is made one after another, and the density
+    is that of the observation after the last.
 
     >>> import torch, tdvae
     >>> model = tdvae.load("oscillator")
@@ -91,12 +95,16 @@ def forecast(model: Model, belief: Belief, dt: int, samples: int = 200, a: Tenso
     >>> density.mean.shape
     torch.Size([1, 1])
     """
-    return Forecast(model.predict(model.sample_state(belief, _at_least_one(samples)), dt, a))
+    *before, last = [dt] if isinstance(dt, int) else list(dt) or [0]  # 0 is refused as a jump
+    state = model.sample_state(belief, _check_positive(samples))
+    if before:
+        state = rollout(model, state, before, a)[-1]
+    return Forecast(model.predict(state, last, None if a is None else a[..., sum(before) :, :]))
 
 
 @torch.no_grad()
 def importance_log_prob(model: TDVAEParts, sequences: Sequences, pairs: Pairs, samples: int) -> Tensor:
-    """log p(x_t2 | x_≤t1) by importance sampling with (p_B(z_t2 | b_t2), q_S) as proposal; of the pairs' shape."""
+    """log p(x_t2 | x_≤t1) in the shape of the pairs, by importance sampling with proposal (p_B(z_t2 | b_t2), q_S)."""
     return log_mean_exp(pair_log_weights(model, sequences, pairs, samples))
 
 
@@ -104,52 +112,53 @@ def importance_log_prob(model: TDVAEParts, sequences: Sequences, pairs: Pairs, s
 def pair_log_weights(model: TDVAEParts, sequences: Sequences, pairs: Pairs, samples: int) -> Tensor:
     """The log weights that `importance_log_prob` averages, (samples, *pairs)."""
     beliefs = model.filter(sequences)
-    draws = [
-        -terms_given(beliefs, model, sequences, pairs, "sampled", samples=part).total
-        for part in _parts(_at_least_one(samples), pairs.t1.numel())
+    log_weights = [
+        -pair_terms_from_beliefs(beliefs, model, sequences, pairs, "sampled", samples=count).total
+        for count in _batch_sizes(_check_positive(samples), pairs.t1.numel())
     ]
-    return torch.cat(draws)
+    return torch.cat(log_weights)
 
 
 @torch.no_grad()
 def joint_log_weights(model: TDVAEParts, sequences: Sequences, samples: int) -> Tensor:
-    r"""Log weights (samples, N) whose mean weight estimates TD-VAE's joint density of x_1 … x_T.
+    r"""Log importance weights (samples, N) for the joint density of x_1 … x_T under TD-VAE.
 
-    The density is a state-space model's, :math:`p_B(z_0 | b_0) \prod_t p_T(z_t | z_{t-1})\, p_D(x_t | z_t)`. The
-    proposal runs backwards: z_T from p_B(· | b_T), then z_{t-1} from q_S(· | z_t, b_{t-1}, b_t) down to z_0.
+    The density is that of a state-space model, :math:`p_B(z_0 | b_0) \prod_t p_T(z_t | z_{t-1})\, p_D(x_t | z_t)`. The
+    proposal goes backwards in time: z_T from p_B(· | b_T), then z_{t-1} from q_S(· | z_t, b_{t-1}, b_t) down to z_0.
+    The mean of the weights is an unbiased estimate.
     """
-    _check_full(sequences)
+    _check_equal_lengths(sequences)
     return _chain_log_weights(model, sequences, 0, sequences.horizon, samples, lambda t: True)
 
 
 @torch.no_grad()
 def steps_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: int, samples: int) -> Tensor:
-    r"""Log weights (samples, N) for p(x_t2 | x_≤t1) of a model that goes from t1 to t2 in single steps.
+    r"""Log importance weights (samples, N) for p(x_t2 | x_≤t1) of a model that goes from t1 to t2 in single steps.
 
-    The density is :math:`p_B(z_{t1} | b_{t1}) \prod_{t1 < t \le t2} p_T(z_t | z_{t-1})\, p_D(x_{t2} | z_{t2})`, the
-    states between integrated out; the proposal is `joint_log_weights`'s. For t2 = t1 + 1 these are
-    `pair_log_weights`. Where the observation is part of the state, the observations between are integrated out, too:
-    states and observations are then drawn forwards from the model itself, and the weight is p_D's.
+    The density is :math:`p_B(z_{t1} | b_{t1}) \prod_{t1 < t \le t2} p_T(z_t | z_{t-1})\, p_D(x_{t2} | z_{t2})`, with
+    the states in between integrated out. The proposal is that of `joint_log_weights`. For t2 = t1 + 1 the weights are
+    those of `pair_log_weights`. If the state includes the observation, the observations in between are integrated out
+    as well: states and observations are then drawn forwards in time from the model, and the weight is p_D(x_t2 | …).
     """
     if not 0 <= t1 < t2 <= int(sequences.lengths.min()):
         shortest = int(sequences.lengths.min())
-        raise InputError(f"t1, t2: expected 0 <= t1 < t2 <= {shortest}, the shortest sequence, got {t1} and {t2}")
+        raise InputError(f"t1, t2: expected 0 <= t1 < t2 <= {shortest} (the shortest sequence), got {t1} and {t2}")
     if model.features_at(sequences, sequences.lengths) is not None:
         return _forward_log_weights(model, sequences.until(t2), t1, t2, samples)
     return _chain_log_weights(model, sequences.until(t2), t1, t2, samples, lambda t: t == t2)
 
 
 def _forward_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: int, samples: int) -> Tensor:
-    """log p_D(x_t2 | …) at the end of paths that were drawn from the belief at t1 and the model's own single steps."""
+    """log p_D(x_t2 | …) of samples that start from the belief at t1 and follow the model in single steps."""
     start = torch.full((len(sequences),), t1, device=sequences.x.device)
     b = model.filter(sequences.until(max(t1, 1))).at(start)
     x = model.features_at(sequences, start)
-    one = torch.ones(_at_least_one(samples), len(sequences), dtype=torch.long, device=b.device)
+    dt = torch.ones(_check_positive(samples), len(sequences), dtype=torch.long, device=b.device)
     z, _ = model.p_B.sample(b.expand(samples, *b.shape))
     state = State(z, repeated(x, samples))
     for t in range(t1 + 1, t2 + 1):
         actions = None if sequences.actions is None else sequences.actions[:, t - 1, None].expand(samples, -1, -1, -1)
-        step = model.step(state, one, actions)
+        step = model.step(state, dt, actions)
         z, _ = step.p_T.sample()
         decoded = step.p_D(z)
         state = State(z, model.features(decoded.sample()))
@@ -159,88 +168,88 @@ def _forward_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: i
 def _chain_log_weights(
     model: TDVAEParts, sequences: Sequences, first: int, last: int, samples: int, observed: Callable[[int], bool]
 ) -> Tensor:
-    """Of the states z_first … z_last, drawn backwards, and of those observations among them that count."""
+    """Log weights of z_first … z_last, drawn backwards in time, and of the x_t for which ``observed(t)`` is true."""
     beliefs = model.filter(sequences)
     codes = beliefs.codes[:, first : last + 1]
-    b = beliefs.read(codes).expand(_at_least_one(samples), *codes.shape[:2], -1)  # b_first … b_last
+    b = beliefs.read(codes).expand(_check_positive(samples), *codes.shape[:2], -1)  # b_first … b_last
     times = torch.arange(first, last + 1, device=b.device).expand(len(sequences), -1)
     x = model.features_at(sequences, times)
     z, p_B_last = model.p_B.sample(b[:, :, -1])
     log_weight = -p_B_last.log_prob(z)
-    one = torch.ones(samples, len(sequences), dtype=torch.long, device=b.device)
+    dt = torch.ones(samples, len(sequences), dtype=torch.long, device=b.device)
     for t in range(last, first, -1):
         actions = None if sequences.actions is None else sequences.actions[:, t - 1, None].expand(samples, -1, -1, -1)
-        before, q_S = model.q_S.sample(z, b[:, :, t - first - 1], b[:, :, t - first], one, actions)
-        s1 = State(before, repeated(None if x is None else x[:, t - first - 1], samples))
-        step = model.step(s1, one, actions)
-        log_weight = log_weight + step.p_T.given(z).log_prob(z) - q_S.log_prob(before)
+        previous, q_S = model.q_S.sample(z, b[:, :, t - first - 1], b[:, :, t - first], dt, actions)
+        s1 = State(previous, repeated(None if x is None else x[:, t - first - 1], samples))
+        step = model.step(s1, dt, actions)
+        log_weight = log_weight + step.p_T.given(z).log_prob(z) - q_S.log_prob(previous)
         if observed(t):
             log_weight = log_weight + step.p_D(z).log_prob(sequences.x[:, t - 1])
-        z = before
+        z = previous
     return log_weight + model.p_B.given(z, b[:, :, 0]).log_prob(z)
 
 
 @torch.no_grad()
 def trajectory_log_weights(model: StateSpace, sequences: Sequences, samples: int) -> Tensor:
-    """Log weights (samples, N) of a state-space model's own encoder, whose mean weight estimates p(x_1 … x_T)."""
-    _check_full(sequences)
+    """Log importance weights (samples, N) for p(x_1 … x_T) under a state-space model, with its encoder as proposal."""
+    _check_equal_lengths(sequences)
     b = model.read(model.filter(sequences).codes[:, 1:])
-    draws = []
-    for part in _parts(_at_least_one(samples), b[..., 0].numel()):
-        rows = torch.arange(len(sequences), device=b.device).repeat(part)
-        terms = elbo_terms_given(b[rows], model, sequences.select(rows), "sampled")
-        draws.append(-terms.total.sum(1).unflatten(0, (part, -1)))
-    return torch.cat(draws)
+    log_weights = []
+    for count in _batch_sizes(_check_positive(samples), b[..., 0].numel()):
+        rows = torch.arange(len(sequences), device=b.device).repeat(count)
+        terms = elbo_terms_from_codes(b[rows], model, sequences.select(rows), "sampled")
+        log_weights.append(-terms.total.sum(1).unflatten(0, (count, -1)))
+    return torch.cat(log_weights)
 
 
 @torch.no_grad()
 def particle_log_prob(model: StateSpace, sequences: Sequences, particles: int) -> Tensor:
-    """log p(x_t | x_<t) of a state-space model at every step, (N, T), by a particle filter: the encoder proposes.
+    """log p(x_t | x_<t) of a state-space model at all time steps, (N, T), by a particle filter with its encoder as
+    proposal.
 
-    Where `trajectory_log_weights` lets weights multiply over a whole sequence, and one path soon has nearly all of it,
-    here paths are drawn anew by their weights after every step. The product over t is an unbiased estimate of
-    p(x_1 … x_T), so the sum of the logs is too low in the mean, the less so the more particles there are.
+    In `trajectory_log_weights` the weights multiply over the whole sequence, and one sample soon has nearly all the
+    weight. Here the particles are resampled after every time step. The product over t is an unbiased estimate of
+    p(x_1 … x_T). The sum of the logarithms is therefore biased downwards, less so with more particles.
     """
-    _check_full(sequences)
-    count, batch = _at_least_one(particles, "particles"), len(sequences)
+    _check_equal_lengths(sequences)
+    count, batch = _check_positive(particles, "particles"), len(sequences)
     b = model.read(model.filter(sequences).codes[:, 1:])
-    state, columns, surprises = model.first(count, batch), torch.arange(batch, device=b.device), []
+    state, columns, log_probs = model.initial_state(count, batch), torch.arange(batch, device=b.device), []
     for t in range(sequences.horizon):
         x, code = sequences.x[:, t], b[:, t].expand(count, -1, -1)
         actions = None if sequences.actions is None else sequences.actions[:, t].expand(count, -1, -1)
         z, q = model.q.sample(code, state, one_action(actions))
         step = model.step(state, one_action(actions))
         log_weight = step.p_T.given(z).log_prob(z) - q.log_prob(z) + step.p_D(z).log_prob(x)
-        surprises.append(log_mean_exp(log_weight))
-        state = State(z[resampled(log_weight), columns], repeated(model.features(x), count))
-    return torch.stack(surprises, dim=1)
+        log_probs.append(log_mean_exp(log_weight))
+        state = State(z[resample(log_weight), columns], repeated(model.features(x), count))
+    return torch.stack(log_probs, dim=1)
 
 
-def resampled(log_weight: Tensor) -> Tensor:
-    """For each column of (particles, N), which particles go on: each as often as its share says, up to rounding, which
-    one random shift decides (systematic resampling)."""
+def resample(log_weight: Tensor) -> Tensor:
+    """Systematic resampling: the ancestor indices of each column of (particles, N)."""
     count, batch = log_weight.shape
     edges = torch.softmax(log_weight, 0).T.cumsum(1).contiguous()
     shift = torch.rand(batch, 1, device=edges.device, dtype=edges.dtype)
     points = (torch.arange(count, device=edges.device) + shift) / count
-    return torch.searchsorted(edges, points).clamp(max=count - 1).T  # rounding may leave the last edge below 1
+    return torch.searchsorted(edges, points).clamp(max=count - 1).T  # the last edge may be below 1 by rounding
 
 
-def _parts(samples: int, rows: int) -> list[int]:
-    """``samples`` in parts of which each computes at most about ROWS_AT_ONCE rows."""
-    part = max(1, ROWS_AT_ONCE // max(1, rows))
-    return [min(part, samples - start) for start in range(0, samples, part)]
+def _batch_sizes(samples: int, rows: int) -> list[int]:
+    """Split ``samples``, of ``rows`` rows each, into batches of at most about MAX_ROWS rows."""
+    size = max(1, MAX_ROWS // max(1, rows))
+    return [min(size, samples - start) for start in range(0, samples, size)]
 
 
-def _at_least_one(count: int, name: str = "samples") -> int:
+def _check_positive(count: int, name: str = "samples") -> int:
     if count < 1:
         raise InputError(f"{name}: expected at least 1, got {count}")
     return count
 
 
-def _check_full(sequences: Sequences) -> None:
+def _check_equal_lengths(sequences: Sequences) -> None:
     if bool((sequences.lengths < sequences.horizon).any()):
         raise InputError(
-            f"sequences: a joint density is of sequences of one length, got lengths {int(sequences.lengths.min())} to "
+            f"sequences: expected the same length for all, got lengths {int(sequences.lengths.min())} to "
             f"{sequences.horizon}; cut or select them first"
         )

@@ -1,4 +1,4 @@
-"""The losses, written as the paper writes them: TD-VAE's, the state-space models' and the next-step predictor's."""
+"""Loss functions of TD-VAE, the state-space models and the next-step predictor, and the `Learner`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tdvae.nn.ladder import Ladder, LadderDistribution
 from tdvae.types import ELBOTerms, Latent, LossTerms, Pairs, PredictionTerms, Sequences, State, Terms, repeated
 
 KL = Literal["closed", "sampled"]
-# How log p_B(z_t2 | b_t2) is differentiated. Its derivative at a fixed z_t2, the score, is zero on average: leaving it
-# out ("path") keeps the expected gradient, and takes away noise that grows as the belief sharpens (Roeder et al. 2017).
+# Gradient of log p_B(z_t2 | b_t2). Its derivative at a fixed z_t2, the score, has mean zero. "path" leaves it out: this
+# keeps the expected gradient, and removes noise that grows as p_B becomes narrower (Roeder et al. 2017).
 Gradient = Literal["full", "path"]
 
 
 class Transition(Protocol):
-    """p_T(z_t2 | s_t1, δt, actions), bound to what it conditions on."""
+    """p_T(z_t2 | s_t1, δt, actions) for given s_t1, δt and actions."""
 
     def sample(self) -> tuple[Latent, LadderDistribution]: ...
     def given(self, z: Latent) -> LadderDistribution: ...
@@ -40,7 +40,7 @@ class StepParts(Protocol):
 
 
 class TDVAEParts(Protocol):
-    """What the loss needs of a model: the symbols of Eq. 6."""
+    """Model interface that the loss uses: the symbols of Eq. 6."""
 
     @property
     def p_B(self) -> Ladder: ...
@@ -55,16 +55,16 @@ class TDVAEParts(Protocol):
 def pair_terms(
     model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL = "closed", gradient: Gradient = "full"
 ) -> LossTerms:
-    r"""Eq. 6 for every pair, each term of the pairs' shape; Eq. 5 when t2 = t1 + 1.
+    r"""Eq. 6 for every pair, each term in the shape of the pairs; Eq. 5 if t2 = t1 + 1.
 
-    With ``kl="sampled"`` the total is minus the log weight of the drawn (z_t1, z_t2): an importance weight for
-    :math:`p(x_{t2} | x_{\le t1})`, and zero-variance when p_B and q_S are exact.
+    With ``kl="sampled"`` the total is minus the log importance weight of the sample (z_t1, z_t2) for
+    :math:`p(x_{t2} | x_{\le t1})`. It has zero variance if p_B and q_S are exact.
     """
-    beliefs = model.filter(sequences.until(pairs.last or pairs.t2.flatten(1).amax(1)))  # no later frame can matter
-    return terms_given(beliefs, model, sequences, pairs, kl, gradient)
+    beliefs = model.filter(sequences.until(pairs.last or pairs.t2.flatten(1).amax(1)))  # b_t does not depend on x_>t
+    return pair_terms_from_beliefs(beliefs, model, sequences, pairs, kl, gradient)
 
 
-def terms_given(
+def pair_terms_from_beliefs(
     beliefs: Beliefs,
     model: TDVAEParts,
     sequences: Sequences,
@@ -73,7 +73,7 @@ def terms_given(
     gradient: Gradient = "full",
     samples: int | None = None,
 ) -> LossTerms:
-    """Eq. 6 for every pair, from beliefs that are known already; with ``samples`` for so many draws, (samples, …)."""
+    """Eq. 6 for every pair, given the beliefs; with ``samples``, for that many samples of z, (samples, …)."""
     t1, t2, dt, actions = pairs.t1, pairs.t2, pairs.dt, actions_between(sequences, pairs)
     b1, b2, x1 = beliefs.at(t1), beliefs.at(t2), model.features_at(sequences, t1)
     rows = torch.arange(len(t2), device=t2.device).view(-1, *[1] * (t2.ndim - 1))
@@ -88,13 +88,13 @@ def terms_given(
     step = model.step(State(z1, x1), dt, actions)
     return LossTerms(
         smoothing=q_S1.kl(p_B1) if kl == "closed" else q_S1.log_prob(z1) - p_B1.log_prob(z1),
-        transition=(p_B2 if gradient == "full" else p_B2.fixed()).log_prob(z2) - step.p_T.given(z2).log_prob(z2),
+        transition=(p_B2 if gradient == "full" else p_B2.detach()).log_prob(z2) - step.p_T.given(z2).log_prob(z2),
         reconstruction=-step.p_D(z2).log_prob(x2),
     )
 
 
 def actions_between(sequences: Sequences, pairs: Pairs) -> Tensor | None:
-    """The actions of each jump, a_{t1+1} … a_{t2}, padded to the longest: (N, ..., J, A)."""
+    """The actions of each jump, a_{t1+1} … a_{t2}, padded to the longest jump, (N, ..., J, A)."""
     if sequences.actions is None:
         return None
     steps = torch.arange(int(pairs.dt.max()), device=pairs.t1.device)
@@ -111,22 +111,22 @@ def tdvae_loss(
 
 
 def subsequence_loss(model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL = "closed") -> LossTerms:
-    """App. A: summed along each subsequence, pairs (N, K, n - 1) from `jumps.Subsequences`; then averaged."""
+    """App. A: summed over the pairs (N, K, n - 1) of each subsequence, from `jumps.Subsequences`, then averaged."""
     if pairs.t1.ndim != 3:
         raise InputError(f"pairs: expected (N, K, n - 1) from jumps.Subsequences, got shape {tuple(pairs.t1.shape)}")
     return pair_terms(model, sequences, pairs, kl).map(lambda term: term.sum(-1).mean())
 
 
 def elbo_terms(model: StateSpace, sequences: Sequences, kl: KL = "closed") -> ELBOTerms:
-    """Eq. 1 step by step, each term (N, T).
+    """Eq. 1 at each time step, each term (N, T).
 
-    With ``kl="sampled"`` the total, summed over time, is minus the log weight of the drawn z_1 … z_T.
+    With ``kl="sampled"`` the total, summed over time, is minus the log importance weight of the sample z_1 … z_T.
     """
-    return elbo_terms_given(model.read(model.filter(sequences).codes[:, 1:]), model, sequences, kl)
+    return elbo_terms_from_codes(model.read(model.filter(sequences).codes[:, 1:]), model, sequences, kl)
 
 
-def elbo_terms_given(b: Tensor, model: StateSpace, sequences: Sequences, kl: KL) -> ELBOTerms:
-    """Eq. 1 step by step, from codes b_1 … b_T that are known already."""
+def elbo_terms_from_codes(b: Tensor, model: StateSpace, sequences: Sequences, kl: KL) -> ELBOTerms:
+    """Eq. 1 at each time step, given the codes b_1 … b_T."""
     z = model.infer(b, sequences.x, sequences.actions)
     before, actions = model.before(z, sequences.x), one_action(sequences.actions)
     q, step = model.q.given(z, b, before, actions), model.step(before, actions)
@@ -138,18 +138,18 @@ def elbo_terms_given(b: Tensor, model: StateSpace, sequences: Sequences, kl: KL)
 
 
 def state_space_loss(model: StateSpace, sequences: Sequences, pairs: Pairs, kl: KL = "closed") -> ELBOTerms:
-    """Eq. 1, averaged over all real steps; the drawn pairs are not needed."""
-    return elbo_terms(model, sequences, kl).map(lambda term: _mean_of_real(term, sequences))
+    """Eq. 1, averaged over all time steps without padding; ``pairs`` are not used."""
+    return elbo_terms(model, sequences, kl).map(lambda term: _masked_mean(term, sequences))
 
 
-def _mean_of_real(values: Tensor, sequences: Sequences) -> Tensor:
-    """The mean over steps that are not padding; what padding gave, be it infinite, is left out."""
+def _masked_mean(values: Tensor, sequences: Sequences) -> Tensor:
+    """The mean over time steps without padding, where values may be infinite."""
     return torch.where(sequences.mask, values, 0).sum() / sequences.mask.sum()
 
 
 def next_step_loss(model: NextStep, sequences: Sequences, pairs: Pairs) -> PredictionTerms:
-    """-log p(x_t | x_<t, a_≤t) at every real step, averaged. Every step is its own pair; drawn ones are not needed."""
-    return PredictionTerms(_mean_of_real(-model.predictions(sequences).log_prob(sequences.x), sequences))
+    """-log p(x_t | x_<t, a_≤t), averaged over all time steps without padding; ``pairs`` are not used."""
+    return PredictionTerms(_masked_mean(-model.predictions(sequences).log_prob(sequences.x), sequences))
 
 
 Objective = Callable[..., Terms]
@@ -161,10 +161,10 @@ DEFAULT_OBJECTIVES: dict[type, Objective] = {
 
 
 class Learner(nn.Module):
-    """A model and its objective. Calling it gives the terms of the loss, which is all that training sees.
+    """A model and its objective. Calling it returns the terms of the loss.
 
-    Without ``objective`` the kind of model decides: `tdvae_loss` for TD-VAE, `state_space_loss` for state-space models,
-    `next_step_loss` for the next-step predictor.
+    The default objective is `tdvae_loss` for TD-VAE, `state_space_loss` for state-space models and `next_step_loss` for
+    the next-step predictor.
 
     >>> import torch, tdvae
     >>> model = tdvae.models.build(tdvae.TDVAEConfig(event_shape=(3,)))
@@ -175,7 +175,7 @@ class Learner(nn.Module):
     ['smoothing', 'transition', 'reconstruction']
     """
 
-    stacked = False  # whether each parameter holds those of many runs
+    stacked = False  # True if each parameter holds the parameters of several runs
 
     def __init__(self, model: Model, objective: Objective | None = None) -> None:
         super().__init__()
@@ -188,7 +188,8 @@ class Learner(nn.Module):
             if isinstance(model, kind):
                 return objective
         known = ", ".join(kind.__name__ for kind in DEFAULT_OBJECTIVES)
-        raise InputError(f"objective: needed for a {type(model).__name__}; only {known} have a default")
+        name = type(model).__name__
+        raise InputError(f"objective: expected a function for {name}, got None; only {known} have a default")
 
     def forward(self, sequences: Sequences, pairs: Pairs) -> Terms:
         return self.objective(self.model, sequences, pairs)
@@ -196,17 +197,17 @@ class Learner(nn.Module):
     def describe(self) -> dict[str, object]:
         return self.model.describe()
 
-    def completed(self, description: dict[str, Any]) -> dict[str, object]:
-        """A description of an earlier version, with today's defaults for the config fields it does not have."""
+    def fill_defaults(self, description: dict[str, Any]) -> dict[str, object]:
+        """A description that an earlier version wrote, with default values for the config fields it lacks."""
         return describe_config(config_from_dict(description))
 
     def describe_objective(self) -> str:
-        """Its name, and what it is told beside model, sequences and pairs."""
+        """The name of the objective and its keyword arguments."""
         function = getattr(self.objective, "func", self.objective)
-        name = getattr(function, "__name__", type(function).__name__)  # no address: the next process has another one
-        told = [f"{k}={v!r}" for k, v in getattr(self.objective, "keywords", {}).items()]
-        return f"{name}({', '.join(told)})"
+        name = getattr(function, "__name__", type(function).__name__)  # not repr, which contains an address
+        keywords = [f"{k}={v!r}" for k, v in getattr(self.objective, "keywords", {}).items()]
+        return f"{name}({', '.join(keywords)})"
 
     def clip_gradients(self, norm: float) -> Tensor:
-        """Scale the gradient down to at most ``norm``; returns the norm it had."""
+        """Clip the gradient to at most ``norm``; returns its norm before clipping."""
         return nn.utils.clip_grad_norm_(self.parameters(), norm)

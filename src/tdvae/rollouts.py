@@ -1,4 +1,4 @@
-"""Jumpy rollouts: a state pushed through p_T again and again, without looking at observations in between."""
+"""Rollouts: repeated jumpy transitions of a state, without observations in between; and beliefs by online updates."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from tdvae.types import Belief, Sequences, State, stack_states
 
 @torch.no_grad()
 def rollout(model: Model, state: State, dt: Iterable[int], a: Tensor | None = None) -> State:
-    """The states after each jump of ``dt`` in turn, (jumps, *lead, size); ``a`` (..., sum(dt), A) holds all actions.
+    """The states after each of the successive jumps ``dt``, (jumps, *lead, size).
+
+    With actions, ``a`` (..., sum(dt), A) holds those of all jumps.
 
     >>> import tdvae
     >>> model = tdvae.models.build(tdvae.TDVAEConfig())
-    >>> z = model.sample_state(model.initial(batch_size=2), n=16)
-    >>> states = tdvae.rollout(model, z, dt=[20, 1, 1])  # one jump, then two steps
+    >>> state = model.sample_state(model.initial(batch_size=2), n=16)
+    >>> states = tdvae.rollout(model, state, dt=[20, 1, 1])  # a jump of 20 steps, then two single steps
     >>> model.decode(states).mean.shape
     torch.Size([3, 16, 2, 1])
     """
@@ -33,18 +35,18 @@ def rollout(model: Model, state: State, dt: Iterable[int], a: Tensor | None = No
         done += step
         states.append(state)
     if not states:
-        raise InputError("dt: expected at least one jump, got none")
+        raise InputError("dt: expected at least one jump, got an empty list")
     return stack_states(states)
 
 
 @torch.no_grad()
 def belief_at(model: Model, sequences: Sequences, t: int) -> Belief:
-    """The belief after the first ``t`` observations, by online updates: what an agent would hold.
+    """The belief after the first ``t`` observations, by online updates as in an agent.
 
     >>> import torch, tdvae
     >>> model = tdvae.models.build(tdvae.TDVAEConfig())
     >>> belief = tdvae.belief_at(model, tdvae.data.from_arrays(torch.zeros(4, 10)), t=6)
-    >>> model.sample_state(belief, n=16).flat.shape
+    >>> model.sample_state(belief, n=16).z.flat.shape
     torch.Size([16, 4, 16])
     """
     if not 0 <= t <= int(sequences.lengths.min()):

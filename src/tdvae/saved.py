@@ -1,4 +1,4 @@
-"""Models that were trained: from a run folder, or by name from the weights that ship with the package."""
+"""Trained models: load them from a run folder, or by name from the weights that ship with the package."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WEIGHTS = Path(str(resources.files("tdvae"))) / "weights"
 
 @dataclass(frozen=True)
 class SavedModel:
-    """A trained model, ready for use, with what its run recorded about itself."""
+    """A trained model in evaluation mode, with the ``info`` of its run."""
 
     model: Model
     source: str
@@ -32,12 +32,12 @@ class SavedModel:
 
 
 def shipped_names() -> list[str]:
-    """The names that `load` knows."""
+    """The names of the models that ship with the package."""
     return sorted(path.name for path in WEIGHTS.glob("*") if (path / checkpoint.MANIFEST).exists())
 
 
 def load(run_or_name: str | Path) -> Model:
-    """A trained model by name (``"oscillator"``) or from a run folder (its best validated weights).
+    """Load a trained model by name (``"oscillator"``), or from a run folder (its best validated weights).
 
     >>> import tdvae
     >>> model = tdvae.load("oscillator")
@@ -48,25 +48,25 @@ def load(run_or_name: str | Path) -> Model:
 
 
 def load_saved(run_or_name: str | Path) -> SavedModel:
-    """`load`, with the run's own notes: a path that exists is a run; anything else is a name."""
+    """Like `load`, but returns the model with its source and info. An existing path is a run, anything else a name."""
     path = Path(run_or_name)
     if path.exists():
         config = _read_config(path)
         if config["model"].get("kind") == "stack":
-            raise InputError(f"run: {path} is a stack of many runs; tdvae.saved.load_runs opens it")
+            raise InputError(f"run: expected a run of one model, got the stack {path}; use tdvae.saved.load_runs")
         saved = checkpoint.best_or_newest(path / "checkpoints")
-        # A learner's weights carry the name of the part they belong to.
+        # The keys of a learner's weights start with "model.".
         weights = {name.removeprefix("model."): value for name, value in saved.tensors["weights"].items()}
-        return SavedModel(_assemble(config["model"], weights, str(path)), str(path), config["info"])
+        return SavedModel(_build_model(config["model"], weights, str(path)), str(path), config["info"])
     name = str(run_or_name)
     if name not in shipped_names():
-        raise InputError(f"run or name: no folder {name!r} here, and no model of that name; known: {shipped_names()}")
+        raise InputError(f"run or name: expected a run folder or one of {shipped_names()}, got {name!r}")
     saved = checkpoint.load(WEIGHTS / name)
-    return SavedModel(_assemble(saved.state["model"], saved.tensors["weights"], name), name, saved.state["info"])
+    return SavedModel(_build_model(saved.state["model"], saved.tensors["weights"], name), name, saved.state["info"])
 
 
 def load_runs(run: str | Path) -> list[Model]:
-    """The models of a run folder: those of a stack, or the only one."""
+    """Load all models of a run folder: those of a stack, or a single one."""
     path = Path(run)
     description = _read_config(path)["model"]
     if description.get("kind") != "stack":
@@ -77,31 +77,31 @@ def load_runs(run: str | Path) -> list[Model]:
 
 
 def ship(model: Model, name: str, info: dict[str, Any], folder: Path = WEIGHTS) -> Path:
-    """Write a model in half precision as ``folder/name``: how the package's own weights are made."""
+    """Save a model in half precision as ``folder/name``, as the weights that ship with the package are."""
     weights = {k: v.half() if v.is_floating_point() else v for k, v in model.state_dict().items()}
     path = folder / name
     if path.exists():
-        raise InputError(f"name: {path} exists; remove it first")
+        raise InputError(f"name: expected a new one, got {path}, which exists; remove it first")
     checkpoint.save(path, {"weights": weights}, {"model": model.describe(), "info": info})
     return path
 
 
 def _read_config(run: Path) -> dict[str, Any]:
-    if inside := sorted(str(config.parent) for config in run.glob("*/config.json")):
-        raise InputError(f"run: {run} is a folder of runs, not a run; choose one: {', '.join(inside)}")
+    if runs := sorted(str(config.parent) for config in run.glob("*/config.json")):
+        raise InputError(f"run: expected a run folder, got {run}, which contains runs; choose one: {', '.join(runs)}")
     try:
         config = json.loads((run / "config.json").read_text())
     except (OSError, ValueError) as error:
-        raise InputError(f"run: {run} is not a run folder, its config.json cannot be read ({error})") from error
+        raise InputError(f"run: expected a run folder, got {run} without a readable config.json ({error})") from error
     if not isinstance(config, dict) or not {"model", "info"} <= set(config):
-        raise InputError(f"run: {run}/config.json was not written by this library")
+        raise InputError(f"run: expected a config.json of this library, got {run}/config.json")
     return config
 
 
-def _assemble(description: dict[str, Any], weights: Mapping[str, Tensor], source: str) -> Model:
+def _build_model(description: dict[str, Any], weights: Mapping[str, Tensor], source: str) -> Model:
     model = build(config_from_dict(description))
     try:
         model.load_state_dict({k: v.float() if v.dtype == torch.float16 else v for k, v in weights.items()})
     except RuntimeError as error:
-        raise CheckpointError(f"{source}: the weights do not fit the model's config") from error
+        raise CheckpointError(f"{source}: the weights do not match the model config") from error
     return model.eval()

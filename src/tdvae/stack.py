@@ -1,7 +1,7 @@
-"""Many runs of one kind, trained together: their weights stacked, and every operation done once for all of them.
+"""Stacks of learners that are trained together: their weights are stacked, and each operation computes all runs.
 
-Small networks spend most of a step on the overhead of its operations; a stack pays that once. The runs share nothing:
-each has its own weights, its own share of the batch, its own noise and its own gradient clipping.
+With small networks, the overhead of operations takes most of the time of a training step; a stack has it only once. The
+runs are independent: each has its own weights, its own part of the batch, its own noise and its own gradient clipping.
 """
 
 from __future__ import annotations
@@ -15,24 +15,32 @@ from torch import Tensor, nn
 
 from tdvae.errors import InputError
 from tdvae.models.base import Model
+from tdvae.nn.conv import FrameEncoder
+from tdvae.nn.dense import ObservationEncoder
+from tdvae.nn.recurrent import ActionSummary
 from tdvae.objectives import Learner
 from tdvae.types import Pairs, Sequences, Terms
 
 
 class Stack(Learner):
-    """R learners as one. A batch of R · B sequences gives each run B of them; each term of the loss is (R,)."""
+    """R learners as one. In a batch of R · B sequences, each run gets B; each term of the loss is (R,)."""
 
     stacked = True
 
     def __init__(self, learners: Sequence[Learner]) -> None:
         if not learners:
-            raise InputError("learners: expected at least one to stack, got none")
+            raise InputError("learners: expected at least one, got none")
         if any(learner.describe() != learners[0].describe() for learner in learners):
-            raise InputError("learners: expected models of one config, got different ones")
+            raise InputError("learners: expected models of one config, got different configs")
+        if any(learner.describe_objective() != learners[0].describe_objective() for learner in learners):
+            raise InputError("learners: expected one objective, got different objectives")
+        _check_can_be_stacked(learners[0])
         super().__init__(learners[0].model, learners[0].objective)
         self.runs = len(learners)
         weights, buffers = torch.func.stack_module_state(list(learners))
-        self._one = (copy.deepcopy(learners[0]),)  # a tuple hides it: its weights are not the stack's
+        self._template = (copy.deepcopy(learners[0]),)  # in a tuple, so that it is not a submodule
+        for encoder in _encoders(self._template[0]):
+            encoder.checks_values = False
         del self.model
         self.weights = nn.ParameterDict({_key(name): nn.Parameter(value.detach()) for name, value in weights.items()})
         self.buffered = nn.Module()
@@ -43,32 +51,37 @@ class Stack(Learner):
         if len(sequences) % self.runs:
             raise InputError(f"batch: expected a multiple of the {self.runs} stacked runs, got {len(sequences)}")
         if bool((sequences.lengths != sequences.horizon).any()):
-            raise InputError("sequences: a stack's batch has one length, got sequences that are padded")
+            raise InputError("sequences: expected the same length for all, got padded sequences")
+        for encoder in _encoders(self._template[0]):
+            encoder.check_values(sequences.x)
         last = int(pairs.t2.max())
-        lengths = sequences.lengths[: len(sequences) // self.runs]  # alike, so not mapped: it may be looked into
-        kinds: list[type[Terms]] = []
+        # Not mapped, because the values of mapped tensors cannot be read; the lengths of all runs are equal.
+        lengths = sequences.lengths[: len(sequences) // self.runs]
+        term_types: list[type[Terms]] = []
 
-        def one(state: dict[str, Tensor], batch: dict[str, Tensor], t1: Tensor, t2: Tensor) -> dict[str, Tensor]:
+        def run_terms(state: dict[str, Tensor], batch: dict[str, Tensor], t1: Tensor, t2: Tensor) -> dict[str, Tensor]:
             terms: Terms = torch.func.functional_call(
-                self._one[0], state, (Sequences(**batch, lengths=lengths), Pairs(t1, t2, last))
+                self._template[0], state, (Sequences(**batch, lengths=lengths), Pairs(t1, t2, last))
             )
-            kinds.append(type(terms))
+            term_types.append(type(terms))
             return terms.named()
 
-        shares = {name: self._share(tensor) for name, tensor in sequences.named().items() if name != "lengths"}
-        named = torch.func.vmap(one, randomness="different")(
-            self._state(), shares, self._share(pairs.t1), self._share(pairs.t2)
+        batches = {name: self._split_runs(tensor) for name, tensor in sequences.named().items() if name != "lengths"}
+        named = torch.func.vmap(run_terms, randomness="different")(
+            self._state(), batches, self._split_runs(pairs.t1), self._split_runs(pairs.t2)
         )
-        return kinds[0](**named)
+        return term_types[0](**named)
 
     def describe(self) -> dict[str, object]:
-        return {"kind": "stack", "runs": self.runs, "of": self._one[0].describe()}
+        return {"kind": "stack", "runs": self.runs, "of": self._template[0].describe()}
 
-    def completed(self, description: dict[str, Any]) -> dict[str, object]:
-        return {**description, "of": self._one[0].completed(description["of"])}
+    def fill_defaults(self, description: dict[str, Any]) -> dict[str, object]:
+        if description.get("kind") != "stack":
+            return description
+        return {**description, "of": self._template[0].fill_defaults(description["of"])}
 
     def clip_gradients(self, norm: float) -> Tensor:
-        """Each run's gradient on its own; returns the largest norm there was."""
+        """Clip the gradient of each run separately; returns the largest norm before clipping."""
         gradients = [weight.grad for weight in self.weights.values() if weight.grad is not None]
         norms = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0).sqrt()
         scale = (norm / (norms + 1e-6)).clamp(max=1.0)
@@ -77,16 +90,18 @@ class Stack(Learner):
         return norms.max()
 
     def models(self) -> list[Model]:
-        """The runs' models, each on its own, with a copy of its weights as they are now."""
+        """The model of each run, with a copy of its current weights."""
         state = {name: value.detach() for name, value in self._state().items()}
         models = []
         for run in range(self.runs):
-            learner = copy.deepcopy(self._one[0])
+            learner = copy.deepcopy(self._template[0])
+            for encoder in _encoders(learner):
+                encoder.checks_values = True
             learner.load_state_dict({name: value[run] for name, value in state.items()}, strict=False)
             models.append(learner.model.eval())
         return models
 
-    def _share(self, tensor: Tensor) -> Tensor:
+    def _split_runs(self, tensor: Tensor) -> Tensor:
         return tensor.unflatten(0, (self.runs, -1))
 
     def _state(self) -> dict[str, Tensor]:
@@ -94,6 +109,28 @@ class Stack(Learner):
         return {name.replace("/", "."): value for name, value in stacked.items()}
 
 
+def _encoders(learner: Learner) -> list[ObservationEncoder]:
+    return [module for module in learner.modules() if isinstance(module, ObservationEncoder)]
+
+
+def _check_can_be_stacked(learner: Learner) -> None:
+    """Refuse what `torch.func.vmap` cannot map, torch's own recurrences above all: it would fail during a step."""
+    modules = list(learner.model.modules())
+    if any(isinstance(module, FrameEncoder) for module in modules):
+        raise InputError("model: a convolutional TD-VAE cannot be stacked; train its runs one by one")
+    if any(isinstance(module, ActionSummary) for module in modules):
+        raise InputError(
+            "actions: a TD-VAE reads the actions of a jump with torch's GRU, which cannot be stacked; train its runs "
+            "one by one"
+        )
+    for module in modules:
+        if isinstance(module, nn.RNNBase | nn.RNNCellBase):
+            raise InputError(
+                f"belief_network: torch's {type(module).__name__} cannot be stacked; choose lstm_init='chrono' or "
+                "belief_network='linear_recurrence', or train the runs one by one"
+            )
+
+
 def _key(name: str) -> str:
-    """A parameter's name as torch lets a container hold it."""
+    """A parameter name as a key of `nn.ParameterDict`, which must not contain dots."""
     return name.replace(".", "/")

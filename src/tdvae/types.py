@@ -1,7 +1,8 @@
-"""The nouns of the library, named by the paper's symbols. All frozen; none owns behaviour beyond indexing.
+"""Data types of the library, named by the paper's symbols: sequences, pairs, beliefs, states and loss terms.
 
-Time runs from 1: ``x_t`` is ``x[:, t - 1]``, and ``b_t`` has seen ``x_1 … x_t``. ``b_0`` is the learned belief
-before any observation, so a sequence of ``T`` observations has ``T + 1`` belief codes.
+All are frozen dataclasses. Time steps are counted from 1: ``x_t`` is ``x[:, t - 1]``, and ``b_t`` summarises
+``x_1 … x_t``. ``b_0`` is the learned belief before any observation, so a sequence of ``T`` observations has ``T + 1``
+belief codes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 class Sequences:
     """A batch of N sequences, padded to a common horizon T.
 
-    `tdvae.data.from_arrays` makes one from arrays and checks them.
+    `tdvae.data.from_arrays` creates one from arrays and checks them.
 
     >>> import torch, tdvae
     >>> sequences = tdvae.Sequences(x=torch.zeros(2, 5, 3), lengths=torch.tensor([5, 4]))
@@ -29,9 +30,9 @@ class Sequences:
     """
 
     x: Tensor  # (N, T, *event) observations
-    lengths: Tensor  # (N,) how many steps of each sequence are real
-    actions: Tensor | None = None  # (N, T, A): a_t precedes x_t and causes it
-    rewards: Tensor | None = None  # (N, T): r_t arrives together with x_t
+    lengths: Tensor  # (N,) number of time steps of each sequence; the rest is padding
+    actions: Tensor | None = None  # (N, T, A): a_t is the action before x_t
+    rewards: Tensor | None = None  # (N, T): r_t is observed together with x_t
 
     def __len__(self) -> int:
         return self.x.shape[0]
@@ -42,11 +43,11 @@ class Sequences:
 
     @property
     def mask(self) -> Tensor:
-        """(N, T) True where a step is real, False where it is padding."""
+        """(N, T) True for the time steps of each sequence, False for padding."""
         return torch.arange(self.horizon, device=self.lengths.device) < self.lengths[:, None]
 
     def named(self) -> dict[str, Tensor]:
-        """The tensors there are."""
+        """The tensors that are not None, by field name."""
         tensors = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
@@ -54,11 +55,11 @@ class Sequences:
         return {name: change(tensor) for name, tensor in self.named().items()}
 
     def select(self, index: Tensor | slice) -> Sequences:
-        """The sequences at ``index``: the one method a lazily read data set must share with this one."""
+        """The sequences at ``index``. Lazily read data sets implement this method as well (`SequenceSource`)."""
         return replace(self, **self._map(lambda tensor: tensor[index]))
 
     def until(self, t: int | Tensor) -> Sequences:
-        """Only the first ``t`` steps, for all or (N,) for each: no later one can influence b_t."""
+        """The first ``t`` time steps; ``t`` is one number for all sequences, or (N,) with one for each."""
         last = int(t.max()) if isinstance(t, Tensor) else t
         cut = self._map(lambda tensor: tensor[:, :last] if tensor.ndim > 1 else tensor.clamp(max=t))
         return replace(self, **cut)
@@ -69,7 +70,7 @@ class Sequences:
 
 @runtime_checkable
 class SequenceSource(Protocol):
-    """What training needs of a data set: its lengths, and batches by index."""
+    """Data set interface that training uses: the lengths of all sequences, and batches by index."""
 
     @property
     def lengths(self) -> Tensor: ...
@@ -90,7 +91,7 @@ class Pairs:
 
     t1: Tensor
     t2: Tensor
-    last: int | None = None  # the largest t2, for where no number can be read from a tensor (under vmap)
+    last: int | None = None  # the largest t2, needed under vmap, where the values of a tensor cannot be read
 
     @property
     def dt(self) -> Tensor:
@@ -105,7 +106,9 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Belief:
-    """What is known after x_≤t: the code b_t, and the belief network's own carry. p_B reads ``model.read(code)``.
+    """The belief after x_≤t: the code b_t, and the recurrent state of the belief network.
+
+    p_B is conditioned on ``model.read(code)``.
 
     >>> import torch, tdvae
     >>> model = tdvae.models.build(tdvae.TDVAEConfig(belief=50))
@@ -117,12 +120,12 @@ class Belief:
 
     code: Tensor  # (N, B)
     carry: tuple[Tensor, ...]
-    x: Tensor | None = None  # (N, E) features of x_t, in models whose state includes the observation
+    x: Tensor | None = None  # (N, E) features of x_t, if the model's state includes the observation
 
 
 @dataclass(frozen=True)
 class Latent:
-    """A state z, layer by layer: ``layers[0]`` is z^1, nearest to the observation; each (..., size).
+    """A latent state z. ``layers[0]`` is z^1, the bottom layer; each layer has shape (..., size).
 
     >>> import torch, tdvae
     >>> z = tdvae.Latent((torch.zeros(4, 8), torch.ones(4, 8)))
@@ -136,7 +139,7 @@ class Latent:
 
     @property
     def flat(self) -> Tensor:
-        """All layers side by side, z = [z^1, z^2, …] (App. D)."""
+        """All layers concatenated, z = [z^1, z^2, …] (App. D)."""
         return torch.cat(self.layers, dim=-1)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Latent:
@@ -148,9 +151,9 @@ class Latent:
 
 @dataclass(frozen=True)
 class State:
-    """The Markov state s_t that `Model.transition` moves: z_t and, where the model says so, the observation x_t.
+    """The Markov state s_t of `Model.transition`: z_t, and in models with ``observed_state`` also the observation x_t.
 
-    ``x`` and ``origin`` are None in models whose state is z alone.
+    In all other models ``x`` and ``origin`` are None.
 
     >>> import tdvae
     >>> model = tdvae.models.build(tdvae.TDVAEConfig(event_shape=(3,), layers=2, latent=8))
@@ -160,12 +163,12 @@ class State:
     """
 
     z: Latent
-    x: Tensor | None = None  # (..., E) features of x_t; before the first observation a learned stand-in
-    origin: Tensor | None = None  # (..., F) features of (s_t1, δt, actions) that p_D read; None if x_t was observed
+    x: Tensor | None = None  # (..., E) features of x_t; a learned vector before the first observation
+    origin: Tensor | None = None  # (..., F) features of (s_t1, δt, actions), an input of p_D; None if x_t was observed
 
     @property
     def lead(self) -> torch.Size:
-        """The leading shape: everything but the size of a layer."""
+        """The leading shape: all dimensions of a layer but the last."""
         return self.z.layers[0].shape[:-1]
 
     def tensors(self) -> tuple[Tensor | None, ...]:
@@ -185,37 +188,37 @@ class State:
 
 
 def combine_states(states: Sequence[State], join: Callable[[list[Tensor]], Tensor]) -> State:
-    """One state of many: ``join`` makes one tensor of each of their parts."""
+    """Combine states into one, tensor by tensor, with ``join``; a tensor that any of them lacks becomes None."""
     joined: list[Tensor | None] = []
     for part in zip(*(state.tensors() for state in states), strict=True):
-        there = [tensor for tensor in part if tensor is not None]
-        joined.append(join(there) if len(there) == len(part) else None)
+        present = [tensor for tensor in part if tensor is not None]
+        joined.append(join(present) if len(present) == len(part) else None)
     return State.of(joined)
 
 
 def repeated(value: Tensor | None, n: int) -> Tensor | None:
-    """A tensor ``n`` times along a new first axis."""
+    """Expand a tensor to ``n`` copies along a new first dimension; None stays None."""
     return None if value is None else value.expand(n, *value.shape)
 
 
 def stack_states(states: Sequence[State]) -> State:
-    """Stack states along a new first axis."""
+    """Stack states along a new first dimension."""
     return combine_states(states, torch.stack)
 
 
-OBSERVATION_TERMS = ("reconstruction", "prediction")  # scores of x; the other terms compare distributions of z
+OBSERVATION_TERMS = ("reconstruction", "prediction")  # negative log likelihoods of x; all other terms are about z
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The parts of a loss, in nats; their sum is the loss."""
+    """The terms of a loss, in nats; the loss is their sum."""
 
     @property
     def total(self) -> Tensor:
         return torch.stack(list(self.named().values())).sum(0)
 
     def weighted(self, kl_weight: float) -> Tensor:
-        """The sum with all terms but the observation's multiplied by ``kl_weight``."""
+        """The sum, with all terms except those of the observation multiplied by ``kl_weight``."""
         parts = [term if name in OBSERVATION_TERMS else kl_weight * term for name, term in self.named().items()]
         return torch.stack(parts).sum(0)
 
@@ -250,7 +253,7 @@ class LossTerms(Terms):
 
 @dataclass(frozen=True)
 class ELBOTerms(Terms):
-    r"""The two terms of Eq. 1, for one step.
+    r"""The two terms of Eq. 1, for one time step.
 
     - surprise: :math:`KL(q(z_t | \cdot) \| p_T(z_t | z_{t-1}))`
     - reconstruction: :math:`-\log p_D(x_t | z_t)`
@@ -262,6 +265,6 @@ class ELBOTerms(Terms):
 
 @dataclass(frozen=True)
 class PredictionTerms(Terms):
-    r"""A next-step predictor's only term, :math:`-\log p(x_{t+1} | x_{\le t})`."""
+    r"""The only term of a next-step predictor, :math:`-\log p(x_{t+1} | x_{\le t})`."""
 
     prediction: Tensor

@@ -1,4 +1,4 @@
-"""Exact inference where it exists: the yardstick for learned models."""
+"""Exact Bayesian inference for the oscillator data, as a reference for learned models."""
 
 from tdvae.exact.kalman import BankPosterior, GaussianMixture, KalmanBank, OneStepSmoother
 from tdvae.exact.oscillator import OscillatorOracle

@@ -1,15 +1,14 @@
 r"""A bank of Kalman filters: exact inference in a finite mixture of linear-Gaussian state-space models.
 
-Hypothesis h of the bank says
+Hypothesis h of the bank is the model
 
 .. math::
     z_0 \sim \mathcal N(m_0^h, P_0^h), \qquad
     z_t = A^h z_{t-1} + \mathcal N(0, Q), \qquad
     x_t = C z_t + \mathcal N(0, R).
 
-Every hypothesis is filtered exactly; its evidence :math:`p(x_{0:t}\mid h)` weighs it against the others, so
-that filtering and prediction under the mixture are exact too. With one hypothesis the bank is the plain
-Kalman filter.
+Each hypothesis is filtered exactly and weighted by its evidence :math:`p(x_{0:t}\mid h)`, so filtering and
+prediction under the mixture are exact as well. A bank of one hypothesis is a Kalman filter.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from torch import Tensor
 from tdvae.errors import InputError
 
 LOG_2PI = math.log(2 * math.pi)
-# Sequences are filtered in blocks of about this many state numbers, to stay in cache and bound the memory.
-BLOCK_NUMBERS = 2**17
-# Halvings of the bracket in `GaussianMixture.quantile`: enough to exhaust float64.
+# Sequences are filtered in blocks of about this many elements of the state means, for the cache and to limit memory.
+BLOCK_ELEMENTS = 2**17
+# Bisection steps of `GaussianMixture.quantile`, enough for the precision of float64.
 BISECTIONS = 64
 
 
@@ -33,16 +32,16 @@ BISECTIONS = 64
 class GaussianMixture:
     r"""Mixtures :math:`\sum_k w_k\,\mathcal N(x; \mu_k, \sigma_k^2)` of scalars, one per batch element.
 
-    Arguments x and p have shape (..., \*batch): leading dimensions are free, the batch must match exactly,
-    since broadcasting (N,) against (N, 1) would silently give N x N numbers.
+    Arguments x and p have shape (..., \*batch). Leading dimensions are arbitrary, but the batch shape must match
+    exactly, since (N,) and (N, 1) would silently broadcast to N x N numbers.
     """
 
     log_weights: Tensor
-    """Normalised; broadcasts to the shape of the means."""
+    """Normalised log weights; they broadcast to the shape of the means."""
     means: Tensor
-    r"""(\*batch, K)."""
+    r"""Means of the components, (\*batch, K)."""
     variances: Tensor
-    """Broadcasts to the shape of the means."""
+    """Variances of the components; they broadcast to the shape of the means."""
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -71,13 +70,13 @@ class GaussianMixture:
         return (self.weights * below).sum(-1)
 
     def quantile(self, p: float | Tensor) -> Tensor:
-        """The x with cdf(x) = p, by bisection; a float p asks the same of every mixture of the batch."""
+        """The x with cdf(x) = p, by bisection; a float p applies to all mixtures of the batch."""
         levels = torch.as_tensor(p, dtype=torch.float64)
         levels = levels.expand(self.batch_shape) if levels.ndim == 0 else levels
         self._check_batch("p", levels)
         if not bool(((levels > 0) & (levels < 1)).all()):
-            raise InputError(f"p: got values in [{levels.min()}, {levels.max()}], expected 0 < p < 1")
-        # A mixture's p-quantile lies between the smallest and the largest p-quantile of its components.
+            raise InputError(f"p: expected 0 < p < 1, got values in [{levels.min()}, {levels.max()}]")
+        # The p-quantile of a mixture lies between the smallest and largest p-quantiles of its components.
         ends = self.means + self.variances.sqrt() * torch.special.ndtri(levels).unsqueeze(-1)
         low: Tensor = ends.amin(-1)
         high: Tensor = ends.amax(-1)
@@ -88,7 +87,7 @@ class GaussianMixture:
         return 0.5 * (low + high)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """Draws of shape (n, \\*batch)."""
+        """Draw samples of shape (n, \\*batch)."""
         batch, k = self.batch_shape, self.means.shape[-1]
         weights = self.weights.expand_as(self.means).reshape(-1, k)
         chosen = torch.multinomial(weights, n, replacement=True, generator=generator)
@@ -105,21 +104,21 @@ class GaussianMixture:
         batch = self.batch_shape
         if value.ndim < len(batch) or value.shape[value.ndim - len(batch) :] != batch:
             expected = ", ".join(map(str, batch))
-            raise InputError(f"{name}: got shape {tuple(value.shape)}, expected (..., {expected})")
+            raise InputError(f"{name}: expected shape (..., {expected}), got {tuple(value.shape)}")
 
 
 @dataclass(frozen=True, eq=False)
 class BankPosterior:
-    r"""Beliefs of N sequences: :math:`p(h, z_t\mid x_{\le t}) = w_h\,\mathcal N(z_t; m_h, P_h)`."""
+    r"""Posteriors of N sequences: :math:`p(h, z_t\mid x_{\le t}) = w_h\,\mathcal N(z_t; m_h, P_h)`."""
 
     log_weights: Tensor
     r""":math:`\log p(h\mid x_{\le t})`, (N, H)."""
     log_evidence: Tensor
     r""":math:`\log p(x_{\le t}\mid h)`, (N, H)."""
     mean: Tensor
-    """(N, H, D)."""
+    """Mean of the state under each hypothesis, (N, H, D)."""
     cov: Tensor
-    """(H, D, D): the same for every sequence, because a Kalman filter's covariance ignores the data."""
+    """Covariance, (H, D, D); the same for all sequences, because it does not depend on the data."""
 
     @property
     def weights(self) -> Tensor:
@@ -131,7 +130,7 @@ class OneStepSmoother:
     r"""Exact :math:`p(z_{t-1}\mid z_t, x_{\le t-1}, h) = \mathcal N(m + G(z_t - A m),\; P - G P^- G^\top)`.
 
     Here :math:`(m, P)` is the filter at t-1, :math:`P^- = A P A^\top + Q`, :math:`G = P A^\top (P^-)^{-1}`.
-    Given z_t the observation x_t adds nothing, so this is also the smoother given :math:`x_{\le t}`.
+    Given z_t, z_{t-1} is independent of x_t, so this is also the smoother given :math:`x_{\le t}`.
     """
 
     gain: Tensor
@@ -139,7 +138,7 @@ class OneStepSmoother:
     offset: Tensor
     """m - G A m, (N, H, D)."""
     cov: Tensor
-    """(H, D, D)."""
+    """Covariance of z_{t-1}, (H, D, D)."""
 
     def mean(self, z: Tensor) -> Tensor:
         """Mean of z_{t-1} for states z_t of shape (..., N, H, D)."""
@@ -148,19 +147,19 @@ class OneStepSmoother:
 
 @dataclass(frozen=True, eq=False)
 class _Correction:
-    """How one observation corrects every hypothesis, whitened: under it e = W (x - C m) is N(0, I)."""
+    """The update of all hypotheses by one observation, for the whitened error e = W (x - C m), which is N(0, I)."""
 
     whiten: Tensor
-    """W = L^-1 where L L' = S is the covariance of x, (H, O, O)."""
+    """W = L^-1, where L L' = S is the covariance of x, (H, O, O)."""
     gain: Tensor
-    """P C' W', (H, D, O): the mean moves by gain e, the covariance shrinks by gain gain'."""
+    """P C' W', (H, D, O): gain e is added to the mean, gain gain' is subtracted from the covariance."""
     log_norm: Tensor
     """log N(x) = log_norm - |e|^2 / 2, (H,)."""
 
 
 @dataclass(frozen=True, eq=False)
 class KalmanBank:
-    """H linear-Gaussian hypotheses that share Q, C and R; tensors of any dtype are converted to float64."""
+    """H linear-Gaussian hypotheses that share Q, C and R. All tensors are converted to float64."""
 
     A: Tensor
     """Transition matrices, (H, D, D)."""
@@ -171,34 +170,34 @@ class KalmanBank:
     R: Tensor
     """Observation noise covariance, (O, O)."""
     m0: Tensor
-    """Mean of z_0, the state seen as x_0, (H, D)."""
+    """Mean of z_0, the state at the first observation x_0, (H, D)."""
     P0: Tensor
     """Covariance of z_0, (H, D, D)."""
     log_prior: Tensor
-    """Log prior weights, (H,); normalised when used."""
+    """Log prior weights, (H,); they need not be normalised."""
 
     def __post_init__(self) -> None:
         h, d, o = len(self.log_prior), self.Q.shape[-1], self.C.shape[0]
         expected = {"A": (h, d, d), "Q": (d, d), "C": (o, d), "R": (o, o), "m0": (h, d), "P0": (h, d, d)}
         for name, shape in expected.items():
             if getattr(self, name).shape != shape:
-                raise InputError(f"{name}: got shape {tuple(getattr(self, name).shape)}, expected {shape}")
+                raise InputError(f"{name}: expected shape {shape}, got {tuple(getattr(self, name).shape)}")
         for field in fields(self):
             object.__setattr__(self, field.name, getattr(self, field.name).to(torch.float64))
 
     def filter(self, x: Tensor, after: BankPosterior | None = None) -> BankPosterior:
-        """Filter sequences (N, T, O) from index 0; the posterior is about the state at index T - 1.
+        """Filter sequences (N, T, O) from index 0; returns the posterior of the state at index T - 1.
 
-        With ``after``, x goes on where that posterior stopped, and m0 and P0 are not used: how dynamics that change
-        at a known time are filtered, each stretch by a bank of its own.
+        With ``after``, x continues the sequences of that posterior, and m0 and P0 are not used. Dynamics that change
+        at a known time are filtered in this way, with one bank for each segment.
         """
         if x.ndim != 3 or x.shape[1] < 1 or x.shape[2] != self.C.shape[0]:
-            raise InputError(f"x: got shape {tuple(x.shape)}, expected (N, T >= 1, {self.C.shape[0]})")
+            raise InputError(f"x: expected shape (N, T >= 1, {self.C.shape[0]}), got {tuple(x.shape)}")
         if after is not None and after.mean.shape != (len(x), *self.m0.shape):
-            raise InputError(f"after: got means {tuple(after.mean.shape)}, expected {(len(x), *self.m0.shape)}")
+            raise InputError(f"after: expected means {(len(x), *self.m0.shape)}, got {tuple(after.mean.shape)}")
         x = x.to(torch.float64)
         corrections, cov = self._corrections(x.shape[1], None if after is None else after.cov)
-        block = max(1, BLOCK_NUMBERS // self.m0.numel())
+        block = max(1, BLOCK_ELEMENTS // self.m0.numel())
         parts = []
         for start in range(0, len(x), block):
             rows = slice(start, start + block)
@@ -220,51 +219,51 @@ class KalmanBank:
     def jump(self, dt: int) -> tuple[Tensor, Tensor]:
         r"""Transition :math:`A^{dt}` and noise :math:`\sum_{k<dt} A^k Q (A^k)^\top`, each (H, D, D).
 
-        Built from jumps of 1, 2, 4, ... steps: (F, W) followed by (F', W') is (F' F, F' W F'^T + W').
+        Computed from jumps of 1, 2, 4, ... steps: (F, W) followed by (F', W') is (F' F, F' W F'^T + W').
         """
         if dt < 0:
-            raise InputError(f"dt: got {dt}, expected at least 0")
+            raise InputError(f"dt: expected at least 0, got {dt}")
         phi = torch.eye(self.Q.shape[0], dtype=torch.float64).expand_as(self.A)
         noise = torch.zeros_like(self.A)
         power, power_noise = self.A, self.Q.expand_as(self.A)
         while dt:
             if dt % 2:
-                phi, noise = power @ phi, _carry(power, noise) + power_noise
-            power, power_noise = power @ power, _carry(power, power_noise) + power_noise
+                phi, noise = power @ phi, _transform_cov(power, noise) + power_noise
+            power, power_noise = power @ power, _transform_cov(power, power_noise) + power_noise
             dt //= 2
         return phi, noise
 
     def advance(self, posterior: BankPosterior, dt: int) -> BankPosterior:
-        """The state dt steps after the last observation; weights stay, as nothing new was seen."""
+        """The distribution of the state dt steps after the last observation; the weights are unchanged."""
         phi, noise = self.jump(dt)
         mean = torch.einsum("hij,nhj->nhi", phi, posterior.mean)
-        cov = _carry(phi, posterior.cov) + noise
+        cov = _transform_cov(phi, posterior.cov) + noise
         return BankPosterior(posterior.log_weights, posterior.log_evidence, mean, cov)
 
     def predict(self, posterior: BankPosterior, dt: int) -> GaussianMixture:
-        r"""Predictive of each coordinate of :math:`x_{t+dt}`, batch shape (N, O); dt = 0 looks at t again."""
+        r"""Predictive distribution of each coordinate of :math:`x_{t+dt}`, batch shape (N, O). dt = 0 is allowed."""
         state = self.advance(posterior, dt)
         means = torch.einsum("od,nhd->noh", self.C, state.mean)
-        variances = (_carry(self.C, state.cov) + self.R).diagonal(dim1=-2, dim2=-1).T
+        variances = (_transform_cov(self.C, state.cov) + self.R).diagonal(dim1=-2, dim2=-1).T
         return GaussianMixture(state.log_weights.unsqueeze(1), means, variances)
 
     def smoother(self, posterior: BankPosterior) -> OneStepSmoother:
-        """p(z_{t-1} | z_t, x_{<= t-1}) from the posterior at t - 1; needs A P A' + Q invertible."""
-        predicted = _carry(self.A, posterior.cov) + self.Q
+        """p(z_{t-1} | z_t, x_{<= t-1}), given the posterior at t - 1. A P A' + Q must be invertible."""
+        predicted = _transform_cov(self.A, posterior.cov) + self.Q
         # G = P A' predicted^-1, by solving predicted G' = A P (both covariances are symmetric).
         gain = torch.linalg.solve(predicted, self.A @ posterior.cov).mT
         identity = torch.eye(self.Q.shape[0], dtype=torch.float64)
         offset = torch.einsum("hij,nhj->nhi", identity - gain @ self.A, posterior.mean)
-        # The sum form of P - G predicted G' stays positive where the difference would cancel.
-        cov = _carry(identity - gain @ self.A, posterior.cov) + _carry(gain, self.Q)
+        # P - G predicted G' as a sum (Joseph form), which stays positive definite; the difference could cancel.
+        cov = _transform_cov(identity - gain @ self.A, posterior.cov) + _transform_cov(gain, self.Q)
         return OneStepSmoother(gain, offset, cov)
 
     def _corrections(self, length: int, after: Tensor | None) -> tuple[list[_Correction], Tensor]:
-        """Corrections at ``length`` indices and the last filtered covariance: once for all sequences."""
-        corrections, cov = [], self.P0 if after is None else _carry(self.A, after) + self.Q
+        """The corrections at ``length`` indices and the last filtered covariance, which all sequences share."""
+        corrections, cov = [], self.P0 if after is None else _transform_cov(self.A, after) + self.Q
         for t in range(length):
-            cov = _carry(self.A, cov) + self.Q if t else cov
-            factor = torch.linalg.cholesky(_carry(self.C, cov) + self.R)
+            cov = _transform_cov(self.A, cov) + self.Q if t else cov
+            factor = torch.linalg.cholesky(_transform_cov(self.C, cov) + self.R)
             identity = torch.eye(self.R.shape[0], dtype=torch.float64).expand_as(factor)
             whiten = torch.linalg.solve_triangular(factor, identity, upper=False)
             gain = cov @ self.C.T @ whiten.mT
@@ -274,7 +273,7 @@ class KalmanBank:
         return corrections, cov
 
     def _filter_block(self, x: Tensor, mean: Tensor, corrections: list[_Correction]) -> tuple[Tensor, Tensor]:
-        """Means (n, H, D) and log evidences (n, H) after all of x, from the means predicted for its first index."""
+        """Means (n, H, D) and log evidences (n, H) after all of x, given the predicted means of its first index."""
         log_evidence = torch.zeros(mean.shape[:2], dtype=torch.float64)
         for t, step in enumerate(corrections):
             mean = torch.einsum("hij,nhj->nhi", self.A, mean) if t else mean
@@ -284,6 +283,6 @@ class KalmanBank:
         return mean, log_evidence
 
 
-def _carry(matrix: Tensor, cov: Tensor) -> Tensor:
+def _transform_cov(matrix: Tensor, cov: Tensor) -> Tensor:
     """M P M', the covariance of M z."""
     return matrix @ cov @ matrix.mT

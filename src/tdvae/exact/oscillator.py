@@ -1,8 +1,8 @@
 r"""The Bayes-optimal forecaster of the noisy oscillator.
 
-Given its frequency the oscillator is linear-Gaussian but for the law of its initial state, so a bank of
-Kalman filters over a fine grid of frequencies gives :math:`p(x_{t+dt}\mid x_{\le t})`, the best density of
-the future any model can have.
+Given its frequency, the oscillator is linear-Gaussian except for the distribution of its initial state. A bank of
+Kalman filters over a fine grid of frequencies therefore gives :math:`p(x_{t+dt}\mid x_{\le t})`, the best predictive
+density that any model can have.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from tdvae.data.oscillator import OscillatorSettings
 from tdvae.errors import InputError
 from tdvae.exact.kalman import BankPosterior, GaussianMixture, KalmanBank
 
-# Gaussians of deviation s laid every 0.9 s add up to a constant but for 2 exp(-2 (pi/0.9)^2) = 5e-11.
-PACKING = 0.9
-# Standard deviation of a ring component over the distance of its neighbours: a ripple of 0.2 %.
+# Spacing of quadrature nodes in standard deviations: Gaussians of standard deviation s at a spacing of 0.9 s add up to
+# a constant, up to 2 exp(-2 (pi/0.9)^2) = 5e-11.
+NODE_SPACING = 0.9
+# Standard deviation of a ring component divided by the distance to its neighbours: a ripple of 0.2 %.
 RING_WIDTH = 0.6
-# Gauss-Hermite nodes per axis for the mean of |(u, v)|.
+# Gauss-Hermite nodes per dimension for the mean of |(u, v)|.
 AMPLITUDE_NODES = 5
 
 
@@ -29,25 +30,25 @@ class OscillatorOracle:
     r"""Bayes-optimal forecasts of the oscillator from any number of observations.
 
     The uniform frequency is integrated by the midpoint rule on ``frequencies`` points. The initial state is
-    uniform in amplitude and phase: a ring, not a Gaussian. By default (``rings=0``) it is replaced by the one
-    Gaussian with the same moments, :math:`\mathcal N(0, \tfrac12 E[a^2] I)`; with ``rings=k`` by Gaussians
-    on k circles, which tend to the ring as k grows and cost about :math:`9 k^2` times as much.
+    uniform in amplitude and phase, which is a ring and not a Gaussian. By default (``rings=0``) it is approximated
+    by the Gaussian with the same moments, :math:`\mathcal N(0, \tfrac12 E[a^2] I)`. With ``rings=k`` it is
+    approximated by Gaussians on k circles, which converge to the ring as k grows and take about :math:`9 k^2` times
+    as long.
 
-    Measured at the reference settings after 60 observations, in nats of mean NLL: the Gaussian in place of
-    the ring (``rings=5``, 192 frequencies, 1,000 sequences) costs 0.00006, 0.00007, 0.00014 and 0.0003,
-    standard error of the last 0.0002, at dt = 1, 5, 20 and 100; doubling the grid from 512 to 1,024
-    on 2,000 sequences changes it by less than 0.00001. After 10 observations the Gaussian costs about 0.01,
-    after 5 about 0.05: there the rings are worth their price. Less noise or longer sequences
-    sharpen the posterior of the frequency and need a finer grid.
+    Measured at the reference settings after 60 observations, in nats of mean NLL: the Gaussian instead of the ring
+    (``rings=5``, 192 frequencies, 1,000 sequences) costs 0.00006, 0.00007, 0.00014 and 0.0003 (standard error of
+    the last 0.0002) at dt = 1, 5, 20 and 100. Doubling the grid from 512 to 1,024 on 2,000 sequences changes the
+    NLL by less than 0.00001. After 10 observations the Gaussian costs about 0.01, after 5 about 0.05; use rings
+    there. Less noise or longer sequences make the posterior of the frequency narrower and need a finer grid.
     """
 
     def __init__(self, settings: OscillatorSettings, frequencies: int = 512, rings: int = 0) -> None:
         if frequencies < 1:
-            raise InputError(f"frequencies: got {frequencies}, expected at least 1")
+            raise InputError(f"frequencies: expected at least 1, got {frequencies}")
         if rings < 0:
-            raise InputError(f"rings: got {rings}, expected at least 0")
+            raise InputError(f"rings: expected at least 0, got {rings}")
         if settings.observation_noise <= 0:
-            raise InputError(f"observation_noise: got {settings.observation_noise}, expected above 0")
+            raise InputError(f"observation_noise: expected above 0, got {settings.observation_noise}")
         self.settings = settings
         low, high = settings.frequency
         midpoints = (torch.arange(frequencies, dtype=torch.float64) + 0.5) / frequencies
@@ -55,11 +56,11 @@ class OscillatorOracle:
         self.bank = _bank(settings, self.frequencies, rings)
 
     def observe(self, x: Tensor) -> BankPosterior:
-        """Posterior after observing x (N, t, 1) from index 0; the last observation has index t - 1."""
+        """The posterior given x (N, t, 1) from index 0; the last observation has index t - 1."""
         return self.bank.filter(x)
 
     def forecast(self, posterior: BankPosterior, dt: int) -> GaussianMixture:
-        """Density of the observation dt steps after the last observed one, batch shape (N, 1)."""
+        """The density of the observation dt steps after the last one, batch shape (N, 1)."""
         return self.bank.predict(posterior, dt)
 
     def frequency_weights(self, posterior: BankPosterior) -> Tensor:
@@ -77,8 +78,8 @@ class OscillatorOracle:
     def amplitude(self, posterior: BankPosterior) -> tuple[Tensor, Tensor]:
         r"""Posterior mean and standard deviation of :math:`|(u, v)|` at the last observed time, each (N,).
 
-        The second moment :math:`\sum_h w_h(|m_h|^2 + \operatorname{tr} P_h)` is exact; the mean is taken per
-        hypothesis by Gauss-Hermite quadrature on 5 x 5 nodes, summed node by node to spare memory.
+        The second moment :math:`\sum_h w_h(|m_h|^2 + \operatorname{tr} P_h)` is exact. The mean is computed for each
+        hypothesis by Gauss-Hermite quadrature on 5 x 5 nodes, one node at a time to save memory.
         """
         rule = np.polynomial.hermite_e.hermegauss(AMPLITUDE_NODES)
         nodes, node_weights = torch.from_numpy(rule[0]), torch.from_numpy(rule[1] / rule[1].sum())
@@ -93,18 +94,18 @@ class OscillatorOracle:
         return mean, (second - mean**2).clamp_min(0).sqrt()
 
     def marginal(self, t: int) -> GaussianMixture:
-        r"""Density of x_t knowing nothing, batch shape (1,), so that it scores x[:, t] of shape (N, 1).
+        r"""The density of x_t without any observation, batch shape (1,), for x[:, t] of shape (N, 1).
 
-        The phase stays uniform: :math:`x_t = a\cos\varphi + \mathcal N(0, t\sigma_s^2 + \sigma_x^2)`.
-        The integral over a (Gauss-Legendre) and :math:`\varphi` (midpoints of a half turn) has enough nodes
-        for this noise to leave a quadrature error of the density below 1e-10.
+        The phase is uniform at all times: :math:`x_t = a\cos\varphi + \mathcal N(0, t\sigma_s^2 + \sigma_x^2)`.
+        The integral over a (Gauss-Legendre) and :math:`\varphi` (midpoints of a half turn) has enough nodes for a
+        quadrature error of the density below 1e-10 at this noise.
         """
         if t < 0:
-            raise InputError(f"t: got {t}, expected an index of at least 0")
+            raise InputError(f"t: expected an index of at least 0, got {t}")
         settings = self.settings
         low, high = settings.amplitude
         variance = t * settings.process_noise**2 + settings.observation_noise**2
-        spacing = PACKING * math.sqrt(variance)
+        spacing = NODE_SPACING * math.sqrt(variance)
         phases = math.ceil(math.pi * high / spacing) + 8
         nodes, node_weights = np.polynomial.legendre.leggauss(math.ceil((high - low) / spacing) + 8)
         radii = torch.from_numpy(0.5 * (low + high) + 0.5 * (high - low) * nodes)
@@ -118,13 +119,13 @@ class OscillatorOracle:
 
 
 def rotations(frequencies: Tensor) -> Tensor:
-    """The turns of one step, (F, 2, 2)."""
+    """The rotation matrices of one step, (F, 2, 2)."""
     cos, sin = frequencies.cos(), frequencies.sin()
     return torch.stack((cos, -sin, sin, cos), dim=-1).reshape(-1, 2, 2)
 
 
 def _bank(settings: OscillatorSettings, frequencies: Tensor, rings: int) -> KalmanBank:
-    """Hypotheses = frequency x component of the initial state, the frequency varying slowest."""
+    """The bank whose hypotheses are frequency x component of the initial state; the frequency varies slowest."""
     amplitude = settings.amplitude
     log_prior, means, variance = _ring_prior(amplitude, rings) if rings else _matched_prior(amplitude)
     count, components = len(frequencies), len(means)
@@ -141,7 +142,7 @@ def _bank(settings: OscillatorSettings, frequencies: Tensor, rings: int) -> Kalm
 
 
 def _matched_prior(amplitude: tuple[float, float]) -> tuple[Tensor, Tensor, float]:
-    """Log weights (1,), means (1, 2) and variance E[a^2] / 2 of the Gaussian with the ring's moments."""
+    """Log weights (1,), means (1, 2) and variance E[a^2] / 2 of the Gaussian with the moments of the ring."""
     low, high = amplitude
     variance = (low**2 + low * high + high**2) / 6
     return torch.zeros(1, dtype=torch.float64), torch.zeros(1, 2, dtype=torch.float64), variance
@@ -150,17 +151,17 @@ def _matched_prior(amplitude: tuple[float, float]) -> tuple[Tensor, Tensor, floa
 def _ring_prior(amplitude: tuple[float, float], rings: int) -> tuple[Tensor, Tensor, float]:
     """Log weights (K,), means (K, 2) and common variance of Gaussians on ``rings`` circles."""
     low, high = amplitude
-    # The circles' spread and the components' width add up to the variance of the uniform amplitude, so that
-    # what the smeared ends of the ring cost is of second order.
+    # The variance between the circles and the variance of the components add up to that of the uniform amplitude, so
+    # that the error at the edges of the ring is of second order.
     spacing = (high - low) / math.sqrt(rings**2 - 1 + 12 * RING_WIDTH**2)
-    # A known amplitude leaves one circle, and only the arc between components to choose.
+    # With a known amplitude all circles coincide, and only the arc between components is free.
     arc = spacing or 0.5 * high / rings
     variance = (RING_WIDTH * arc) ** 2
     phases = math.ceil(2 * math.pi * high / arc)
     offsets = torch.arange(rings, dtype=torch.float64) - 0.5 * (rings - 1)
     amplitudes = 0.5 * (low + high) + spacing * offsets
-    # Both components of the width lengthen (u, v), and only the radial one is part of the amplitude's spread:
-    # E|(u, v)|^2 = radius^2 + 2 variance is to be amplitude^2 + variance.
+    # The width increases |(u, v)|^2 in both directions, but only the radial one counts as variance of the amplitude:
+    # E|(u, v)|^2 = radius^2 + 2 variance has to equal amplitude^2 + variance.
     radii = (amplitudes**2 - variance).clamp_min(0).sqrt()
     angles = 2 * math.pi * torch.arange(phases, dtype=torch.float64) / phases
     circle = torch.stack((angles.cos(), angles.sin()), dim=-1)

@@ -1,4 +1,4 @@
-"""The best any belief can know about the switching oscillator: which of the first two frequencies was larger."""
+"""Exact inference for the switching oscillator: which of the first two frequencies is larger."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from tdvae.exact.oscillator import OscillatorOracle, rotations
 
 
 class SwitchingOracle:
-    r"""Exact inference over the opening, by a bank of Kalman filters over a grid of :math:`(f_1, f_2)`.
+    r"""Exact inference from the first two intervals, by a bank of Kalman filters over a grid of :math:`(f_1, f_2)`.
 
-    Only the first 20 observations count: given the state at their end, the later ones depend on :math:`f_3` alone
-    (until the last interval gives the answer away), and tell almost nothing more about it.
+    Only the first 20 observations are used. Given the state at their end, the later ones depend on :math:`f_3` alone
+    (until the last interval, which reveals the answer), and contain almost no further information.
     """
 
     def __init__(self, settings: SwitchingSettings, frequencies: int = 48, rings: int = 0) -> None:
-        self.first = OscillatorOracle(settings, frequencies, rings)
-        bank = self.first.bank
-        grid = self.first.frequencies
-        # The hypotheses of the first bank, each with every f_2, which varies max_frequency.
-        self.then = replace(
+        self.first_oracle = OscillatorOracle(settings, frequencies, rings)
+        bank = self.first_oracle.bank
+        grid = self.first_oracle.frequencies
+        # The hypotheses of the first bank, each combined with every f_2; f_2 varies fastest.
+        self.second_bank = replace(
             bank,
             A=rotations(grid).repeat(len(bank.A), 1, 1),
             m0=bank.m0.repeat_interleave(len(grid), dim=0),
             P0=bank.P0.repeat_interleave(len(grid), dim=0),
             log_prior=bank.log_prior.repeat_interleave(len(grid)),
         )
-        f_1 = grid.repeat_interleave(len(self.then.A) // len(grid))
+        f_1 = grid.repeat_interleave(len(self.second_bank.A) // len(grid))
         f_2 = grid.repeat(len(bank.A))
-        # Of a cell of the grid that both share, half the area has f_1 > f_2.
-        self.larger = 0.5 * (1 + torch.sign(f_1 - f_2))
+        # In grid cells with equal f_1 and f_2, half of the area has f_1 > f_2.
+        self.first_is_larger = 0.5 * (1 + torch.sign(f_1 - f_2))
 
     def first_larger(self, x: Tensor) -> Tensor:
-        """The probability that f_1 > f_2 given the opening of x (N, T ≥ 20, 1), (N,)."""
-        opened = self.first.observe(x[:, :FIRST])
-        each = len(self.first.frequencies)
+        """The probability that f_1 > f_2, given the first two intervals of x (N, T ≥ 20, 1), (N,)."""
+        posterior = self.first_oracle.observe(x[:, :FIRST])
+        count = len(self.first_oracle.frequencies)
         expanded = BankPosterior(
-            log_weights=opened.log_weights.repeat_interleave(each, dim=1),
-            log_evidence=opened.log_evidence.repeat_interleave(each, dim=1),
-            mean=opened.mean.repeat_interleave(each, dim=1),
-            cov=opened.cov.repeat_interleave(each, dim=0),
+            log_weights=posterior.log_weights.repeat_interleave(count, dim=1),
+            log_evidence=posterior.log_evidence.repeat_interleave(count, dim=1),
+            mean=posterior.mean.repeat_interleave(count, dim=1),
+            cov=posterior.cov.repeat_interleave(count, dim=0),
         )
-        return self.then.filter(x[:, FIRST:OPENING], after=expanded).weights @ self.larger
+        return self.second_bank.filter(x[:, FIRST:OPENING], after=expanded).weights @ self.first_is_larger

@@ -19,6 +19,8 @@ EXPERIMENTS: dict[str, str] = {
     "moving-mnist": "tdvae.experiments.moving_mnist:EXPERIMENT",
     "minipacman": "tdvae.experiments.minipacman:EXPERIMENT",
     "minipacman-observed-state": "tdvae.experiments.minipacman:OBSERVED_STATE",
+    "minipacman-jumps": "tdvae.experiments.minipacman:JUMPS",
+    "composition": "tdvae.experiments.composition:EXPERIMENT",
     "first-person": "tdvae.experiments.first_person:EXPERIMENT",
 }
 OTHER_RUNS = {"fit": "tdvae.forecasting:RUNS"}  # runs of other commands

@@ -15,7 +15,7 @@ from tdvae.data import from_npz, split
 from tdvae.distributions import Bernoulli, Categorical, DiagonalNormal, Distribution
 from tdvae.errors import InputError
 from tdvae.forecasting.recipe import Recipe, recipe
-from tdvae.likelihood import forecast
+from tdvae.likelihood import Forecast, forecast
 from tdvae.models import Model
 from tdvae.models.build import check_classes
 from tdvae.models.config import RecurrentConfig
@@ -30,6 +30,7 @@ from tdvae.types import Sequences
 NAME = "fit"
 HORIZONS = (1, 2, 5, 10, 20, 50, 100)
 SAMPLES = 200
+ORIGINS = 5  # of forecasts in each test sequence, as far as they leave room for δt
 LABELS = {
     "nll": "NLL of the model, nats per step",
     "coverage_50": "coverage of its 50 % interval",
@@ -91,28 +92,43 @@ def train(own: OwnData, recipe: Recipe, run_dir: Path, resume: bool) -> FitResul
 
 @torch.no_grad()
 def evaluate(model: Model, own: OwnData, seed: int) -> Measures:
-    """Forecasts from the middle of the test sequences, by δt. The baselines are fitted on the training part."""
+    """Forecasts of the test sequences by δt, from several origins. The baselines are fitted on the training part."""
     data, _, test = own.parts
     torch.manual_seed(derive_seed(seed))
-    start = max(1, int(test.lengths.min()) // 2)
-    belief = belief_at(model, test, start)
-    measures: Measures = {"nll": {}, "nll_marginal": {}}
+    shortest = int(test.lengths.min())
+    origins = _origins(shortest)
+    beliefs = {origin: belief_at(model, test, origin) for origin in origins}
+    scores: dict[str, dict[str, list[Tensor]]] = {}
     for dt in HORIZONS:
-        if dt > own.longest_jump or start + dt > int(test.lengths.min()) or dt >= int(data.lengths.max()):
+        if dt > own.longest_jump or dt >= int(data.lengths.max()):
             continue
-        future = test.x[:, start + dt - 1]
-        actions = None if test.actions is None else test.actions[:, start : start + dt]
-        density = forecast(model, belief, dt, SAMPLES, actions)
-        measures["nll"][str(dt)] = -float(density.log_prob(future).mean())
-        measures["nll_marginal"][str(dt)] = -float(_marginal(data, model).log_prob(future).mean())
-        if data.x.is_floating_point():
-            place = (density.cdf(future) - 0.5).abs()
-            for width in (50, 90):
-                covered = float((place <= width / 200).float().mean())
-                measures.setdefault(f"coverage_{width}", {})[str(dt)] = covered
-            last = _last_value(data, test.x[:, start - 1], dt)
-            measures.setdefault("nll_last_value", {})[str(dt)] = -float(last.log_prob(future).mean())
-    return measures
+        for origin in (origin for origin in origins if origin + dt <= shortest):
+            actions = None if test.actions is None else test.actions[:, origin : origin + dt]
+            density = forecast(model, beliefs[origin], dt, SAMPLES, actions)
+            last, future = test.x[:, origin - 1], test.x[:, origin + dt - 1]
+            for name, values in _scores(density, data, model, last, future, dt).items():
+                scores.setdefault(name, {}).setdefault(str(dt), []).append(values)
+    return {name: {dt: float(torch.cat(v).mean()) for dt, v in by_dt.items()} for name, by_dt in scores.items()}
+
+
+def _origins(shortest: int) -> list[int]:
+    """After how many observations forecasts begin: evenly spaced from the first third of the shortest sequence on."""
+    first = max(1, shortest // 3)
+    return sorted(set(torch.linspace(first, max(first, shortest - 1), ORIGINS).long().tolist()))
+
+
+def _scores(
+    density: Forecast, data: Sequences, model: Model, last: Tensor, future: Tensor, dt: int
+) -> dict[str, Tensor]:
+    """The model's and the baselines' scores of each sequence."""
+    scores = {"nll": -density.log_prob(future)}
+    if data.x.is_floating_point():
+        place = (density.cdf(future) - 0.5).abs()
+        for width in (50, 90):
+            scores[f"coverage_{width}"] = (place <= width / 200).float().flatten(1).mean(1)
+        scores["nll_last_value"] = -_last_value(data, last, dt).log_prob(future)
+    scores["nll_marginal"] = -_marginal(data, model).log_prob(future)
+    return scores
 
 
 class OwnDataRuns:

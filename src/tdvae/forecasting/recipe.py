@@ -84,6 +84,7 @@ def recipe(data: Sequences, longest_jump: int = 10, steps: int = 10_000, seed: i
     config = TrainConfig(
         steps=steps,
         optimizer="muon",
+        muon_matrices="all",
         learning_rate=2e-3,
         clip=1.0,
         schedule="cosine",

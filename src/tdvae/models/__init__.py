@@ -1,4 +1,4 @@
-"""Models that keep one contract (`Model`), and how to build one by its config or for a data set."""
+"""Models with a common interface (`Model`), and functions that build them from a config or for a data set."""
 
 from tdvae.models.base import Model
 from tdvae.models.build import build, for_data

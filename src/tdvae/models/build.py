@@ -1,4 +1,4 @@
-"""Models from their configs, or made to fit a data set."""
+"""Functions that build models, from a config or for a data set."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tdvae.models.decoders import (
 from tdvae.models.nextstep import NextStep
 from tdvae.models.ssm import Filtering, FilteringLadder, MeanField, MeanFieldLadder
 from tdvae.models.tdvae import TDVAE, BeliefLadder, SmoothingLadder, TransitionLadder
-from tdvae.nn.conv import ConvSizes, FrameEncoder, runner
+from tdvae.nn.conv import ConvSizes, FrameEncoder, block_runner
 from tdvae.nn.dense import JumpEmbedding, MapFactory, ObservationEncoder, map_factory
 from tdvae.nn.drift import Drift, Residual, Rotation
 from tdvae.nn.recurrent import (
@@ -61,7 +61,7 @@ def build(config: NextStepConfig) -> NextStep: ...
 @overload
 def build(config: ModelConfig) -> RecurrentModel: ...
 def build(config: ModelConfig) -> RecurrentModel:
-    """A model with fresh weights, of the kind that the config is for."""
+    """Build a model with newly initialised weights; the type of the config determines the type of the model."""
     if isinstance(config, TDVAEConfig):
         return _tdvae(config)
     if isinstance(config, ConvTDVAEConfig):
@@ -71,37 +71,46 @@ def build(config: ModelConfig) -> RecurrentModel:
     if isinstance(config, MeanFieldConfig):
         return _mean_field(config)
     if isinstance(config, NextStepConfig):
-        encoder, belief, read, code = _looking_back(config)
+        encoder, belief, read, code = _recurrent_parts(config)
         return NextStep(config, encoder, belief, read, _decoder(config, code + config.actions))
-    raise InputError(f"config: expected the config of a model, got {type(config).__name__}")
+    raise InputError(f"config: expected a model config, got {type(config).__name__}")
 
 
 def _tdvae(config: TDVAEConfig) -> TDVAE:
-    encoder, belief, read, code = _looking_back(config)
-    make_map, sizes, drift = _state(config)
+    encoder, belief, read, code = _recurrent_parts(config)
+    make_map, sizes, drift = _latent_parts(config)
     dt = JumpEmbedding(config.dt, config.octaves)
     p_B = BeliefLadder(code, sizes, make_map, config.init_log_sigma)
     prior = p_B if config.posterior == "product" else None
-    back = (
-        Residual() if drift and config.dt == "none" else drift
-    )  # how far back is not known, so a drift must not tell it
-    # With x_t1 in the state, what z_t1 must have been depends on what the actions did to x_t1.
-    back_summary = ActionSummary(config.actions, config.hidden) if config.actions and config.observed_state else None
-    q_S = SmoothingLadder(
-        code, sizes, make_map, dt, config.smoothing_sees_b2, back, prior, config.init_log_sigma, back_summary
+    # With dt="none", q_S must not depend on δt through a rotation either.
+    smoothing_drift = Residual() if drift and config.dt == "none" else drift
+    # With x_t1 in the state, the posterior of z_t1 depends on the effect of the actions on x_t1.
+    smoothing_summary = (
+        ActionSummary(config.actions, config.hidden) if config.actions and config.observed_state else None
     )
-    # Another embedding: a stack's modules must not be shared.
-    also_dt = JumpEmbedding(config.dt if config.max_latent_dt == 1 else "waves", config.octaves)
+    q_S = SmoothingLadder(
+        code,
+        sizes,
+        make_map,
+        dt,
+        config.smoothing_sees_b2,
+        smoothing_drift,
+        prior,
+        config.init_log_sigma,
+        smoothing_summary,
+    )
+    # A second embedding, because modules of a stack must not be shared.
+    transition_dt = JumpEmbedding(config.dt if config.max_latent_dt == 1 else "waves", config.octaves)
     summary = ActionSummary(config.actions, config.hidden) if config.actions else None
-    observed = _observed(config, encoder)
+    observed = _observed_size(config, encoder)
     p_T = TransitionLadder(
-        sizes, make_map, also_dt, drift, summary, config.init_log_sigma, config.max_latent_dt, observed
+        sizes, make_map, transition_dt, drift, summary, config.init_log_sigma, config.max_latent_dt, observed
     )
     return TDVAE(config, encoder, belief, read, p_B, q_S, p_T, _state_decoder(config, p_T, observed))
 
 
 def _conv_tdvae(config: ConvTDVAEConfig) -> TDVAE:
-    run = runner(config.checkpointing)
+    run = block_runner(config.checkpointing)
     encoder = FrameEncoder(config.event_shape, config.encoder, run)
     inputs = encoder.size + config.actions + config.rewards
     belief: BeliefNetwork = (
@@ -120,26 +129,26 @@ def _conv_tdvae(config: ConvTDVAEConfig) -> TDVAE:
 
 
 def _filtering(config: FilteringConfig) -> Filtering:
-    encoder, belief, read, code = _looking_back(config)
-    make_map, sizes, drift = _state(config)
-    observed = _observed(config, encoder)
-    p_T = _single_steps(config, make_map, sizes, drift, observed)
+    encoder, belief, read, code = _recurrent_parts(config)
+    make_map, sizes, drift = _latent_parts(config)
+    observed = _observed_size(config, encoder)
+    p_T = _single_step_transition(config, make_map, sizes, drift, observed)
     prior = p_T if config.posterior == "product" else None
     q = FilteringLadder(code, sizes, make_map, drift, prior, config.init_log_sigma)
     return Filtering(config, encoder, belief, read, q, p_T, _state_decoder(config, p_T, observed))
 
 
 def _mean_field(config: MeanFieldConfig) -> MeanField:
-    encoder, belief, read, code = _looking_back(config)
-    make_map, sizes, drift = _state(config)
-    observed = _observed(config, encoder)
-    p_T = _single_steps(config, make_map, sizes, drift, observed)
+    encoder, belief, read, code = _recurrent_parts(config)
+    make_map, sizes, drift = _latent_parts(config)
+    observed = _observed_size(config, encoder)
+    p_T = _single_step_transition(config, make_map, sizes, drift, observed)
     q = MeanFieldLadder(code, sizes, make_map, config.init_log_sigma)
     return MeanField(config, encoder, belief, read, q, p_T, _state_decoder(config, p_T, observed))
 
 
-def _state(config: LatentConfig) -> tuple[MapFactory, list[int], Drift | None]:
-    """How the maps of a state are made, its layers' sizes, and how it drifts."""
+def _latent_parts(config: LatentConfig) -> tuple[MapFactory, list[int], Drift | None]:
+    """The factory of D maps, the sizes of the layers of z, and the drift."""
     make_map = map_factory(config.maps, config.hidden, config.blocks)
     drift: Drift | None = None
     if config.drift != "none":
@@ -147,27 +156,27 @@ def _state(config: LatentConfig) -> tuple[MapFactory, list[int], Drift | None]:
     return make_map, [config.latent] * config.layers, drift
 
 
-def _single_steps(
+def _single_step_transition(
     config: LatentConfig, make_map: MapFactory, sizes: list[int], drift: Drift | None, observed: int
 ) -> TransitionLadder:
-    action = SingleAction(config.actions) if config.actions else None
+    summary = SingleAction(config.actions) if config.actions else None
     return TransitionLadder(
-        sizes, make_map, JumpEmbedding("none"), drift, action, config.init_log_sigma, observed=observed
+        sizes, make_map, JumpEmbedding("none"), drift, summary, config.init_log_sigma, observed=observed
     )
 
 
-def _observed(config: LatentConfig, encoder: ObservationEncoder) -> int:
-    """How many features of x_t1 are part of the state."""
+def _observed_size(config: LatentConfig, encoder: ObservationEncoder) -> int:
+    """The number of features of x_t1 in the state."""
     return encoder.features_size if config.observed_state else 0
 
 
 def _state_decoder(config: LatentConfig, p_T: TransitionLadder, observed: int) -> Decoder:
-    """p_D of a model with a latent state: reads z_t2 and, with the observation in the state, all that p_T reads."""
+    """p_D of a model with a latent state: a decoder of z_t2 and, with ``observed_state``, of the inputs of p_T."""
     return _decoder(config, config.latent * config.layers + (p_T.features_size if observed else 0), observed)
 
 
-def _looking_back(config: RecurrentConfig) -> tuple[ObservationEncoder, BeliefNetwork, nn.Module, int]:
-    """Encoder, belief network and readout, and the size of the code that is read."""
+def _recurrent_parts(config: RecurrentConfig) -> tuple[ObservationEncoder, BeliefNetwork, nn.Module, int]:
+    """The encoder, the belief network, the readout, and the size of the code after the readout."""
     encoder = ObservationEncoder(config.event_shape, config.encoder, config.classes, config.likelihood == "bernoulli")
     belief = _belief_network(config, encoder.size + config.actions + config.rewards)
     if not config.readout:

@@ -1,4 +1,4 @@
-"""Configs: everything that shapes a model, as plain numbers that JSON can hold."""
+"""Model configs: dataclasses with all settings of a model, as JSON-compatible values."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tdvae.errors import InputError
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What every model has: the observations, actions and rewards that it is made for."""
+    """Settings of all models: the shapes of observations, actions and rewards."""
 
     kind: ClassVar[str]
 
     event_shape: tuple[int, ...] = (1,)  # shape of one observation
-    actions: int = 0  # size of an action vector; 0 = none
+    actions: int = 0  # size of the action vector; 0 means no actions
     rewards: bool = False
 
     def __post_init__(self) -> None:
@@ -32,22 +32,22 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class RecurrentConfig(ModelConfig):
-    """A belief network that reads observations as vectors, and a decoder of dense layers. Sizes are App. D's."""
+    """Settings of models with a belief network over observation vectors and a dense decoder. Default sizes: App. D."""
 
     likelihood: Literal["coordinates", "gaussian", "bernoulli", "categorical"] = "gaussian"
-    classes: int | None = None  # for categorical observations
-    encoder: tuple[int, ...] = ()  # hidden ReLU layers in front of the belief network
-    decoder: tuple[int, ...] = (200, 200)  # hidden ReLU layers of the decoder
+    classes: int | None = None  # number of classes of categorical observations
+    encoder: tuple[int, ...] = ()  # sizes of the hidden ReLU layers of the observation encoder
+    decoder: tuple[int, ...] = (200, 200)  # sizes of the hidden ReLU layers of the decoder
     # σ of the observation: one learned number per dimension, predicted from the state, or a fixed number
     noise: float | Literal["learned", "predicted"] = "learned"
     belief_network: Literal["lstm", "deep_lstm", "linear_recurrence"] = "lstm"
-    lstm_init: Literal["forget_bias", "chrono"] = "forget_bias"  # lstm: forget-gate bias + 1, or spread by timescales
-    belief: int = 50  # size of one belief layer; modes of a linear recurrence
-    belief_layers: int = 1  # deep_lstm: how many
-    input_skip: int = 0  # lstm: how many of the last encoded observations the code shows beside the network's state
-    timescales: tuple[float, float] = (10.0, 150.0)  # linear_recurrence, chrono lstm: initial time constants, in steps
+    lstm_init: Literal["forget_bias", "chrono"] = "forget_bias"  # lstm: forget-gate bias + 1, or biases from timescales
+    belief: int = 50  # size of one belief layer; number of modes of a linear recurrence
+    belief_layers: int = 1  # deep_lstm: number of layers
+    input_skip: int = 0  # lstm: number of last encoded observations in the code, beside the state of the LSTM
+    timescales: tuple[float, float] = (10.0, 150.0)  # linear_recurrence, chrono: initial time constants, in steps
     max_frequency: float = math.pi  # linear_recurrence: highest initial frequency, rad/step
-    readout: int = 0  # size of a residual map that reads the belief code; 0 = the code itself
+    readout: int = 0  # size of the output of a residual map of the belief code; 0 means no readout
     readout_hidden: int = 128
     blocks: int = 2  # residual blocks per map
 
@@ -62,11 +62,14 @@ class RecurrentConfig(ModelConfig):
                 _check_at_least(1, name, size)
         if self.input_skip and (self.belief_network != "lstm" or self.lstm_init != "forget_bias"):
             raise InputError(
-                "input_skip: only an lstm with lstm_init='forget_bias' has this option, got "
-                f"{self.belief_network} with {self.lstm_init}"
+                "input_skip: expected 0 unless belief_network='lstm' and lstm_init='forget_bias', got "
+                f"{self.input_skip} with {self.belief_network!r} and {self.lstm_init!r}"
             )
         if self.lstm_init != "forget_bias" and self.belief_network != "lstm":
-            raise InputError(f"lstm_init: only an lstm has this option, got {self.belief_network}")
+            raise InputError(
+                f"lstm_init: expected 'forget_bias' unless belief_network='lstm', got {self.lstm_init!r} with "
+                f"{self.belief_network!r}"
+            )
         for name, value in (("timescales", min(self.timescales)), ("max_frequency", self.max_frequency)):
             if not (math.isfinite(value) and value > 0):
                 raise InputError(f"{name}: expected positive numbers, got {getattr(self, name)}")
@@ -74,31 +77,36 @@ class RecurrentConfig(ModelConfig):
         if self.classes is not None:
             _check_at_least(1, "classes", self.classes)
         if (self.likelihood == "categorical") != (self.classes is not None):
-            raise InputError(f"classes: needed for categorical observations and only there, got {self.classes}")
+            raise InputError(
+                "classes: expected a number for a categorical likelihood and None for others, got "
+                f"{self.classes} with {self.likelihood!r}"
+            )
 
     def _check_noise(self) -> None:
-        possible: dict[str, tuple[str, ...]] = {"coordinates": ("learned",), "gaussian": ("learned", "predicted")}
-        named = possible.get(self.likelihood, ("learned",))
+        options: dict[str, tuple[str, ...]] = {"coordinates": ("learned",), "gaussian": ("learned", "predicted")}
+        allowed = options.get(self.likelihood, ("learned",))
         if isinstance(self.noise, str):
-            if self.noise not in named:
-                raise InputError(f"noise: expected one of {named} with {self.likelihood}, got {self.noise!r}")
+            if self.noise not in allowed:
+                raise InputError(f"noise: expected one of {allowed} with {self.likelihood!r}, got {self.noise!r}")
         elif self.likelihood != "coordinates":
-            raise InputError(f"noise: only coordinates takes a number, got {self.noise} with {self.likelihood}")
+            raise InputError(
+                f"noise: expected a number only for likelihood='coordinates', got {self.noise} with {self.likelihood!r}"
+            )
         elif not (math.isfinite(self.noise) and self.noise > 0):
             raise InputError(f"noise: expected a positive number, got {self.noise}")
 
 
 @dataclass(frozen=True)
 class LatentConfig(RecurrentConfig):
-    """What every model with a state z has: its layers, and the maps that give their normals."""
+    """Settings of models with a latent state z: its layers, and the maps that compute their distributions."""
 
     layers: int = 2
     latent: int = 8  # size of each layer of z
-    maps: Literal["gated", "residual"] = "gated"  # the D maps: App. D's, or residual SiLU blocks
+    maps: Literal["gated", "residual"] = "gated"  # D maps: those of App. D, or residual SiLU blocks
     hidden: int = 50
-    drift: Literal["none", "residual", "rotation"] = "none"  # what p_T's mean is measured from
-    init_log_sigma: float = 0.0  # where log σ of every layer starts: a sharp state says something from the first step
-    observed_state: bool = False  # the state is (z_t, x_t): p_T and p_D also read x_t1 (beyond the paper)
+    drift: Literal["none", "residual", "rotation"] = "none"  # drift of z_t1 that is added to the mean of p_T
+    init_log_sigma: float = 0.0  # initial log σ; lower values make early samples informative
+    observed_state: bool = False  # the state is (z_t, x_t): p_T and p_D are also given x_t1 (not in the paper)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,26 +114,33 @@ class LatentConfig(RecurrentConfig):
             _check_at_least(1, name, getattr(self, name))
         if self.observed_state and self.likelihood == "coordinates":
             raise InputError(
-                "observed_state: the decoder coordinates reads z alone and cannot take x_t1; choose another "
-                "likelihood, or observed_state=False"
+                "observed_state: expected False with likelihood='coordinates', whose decoder cannot use x_t1, got True"
             )
         if self.likelihood == "coordinates" and (len(self.event_shape) != 1 or self.event_shape[0] > self.latent):
             raise InputError(
-                f"event_shape: coordinates reads at most latent={self.latent} numbers, got {self.event_shape}"
+                f"event_shape: expected one dimension of at most latent={self.latent} with likelihood='coordinates', "
+                f"got {self.event_shape}"
             )
 
 
 @dataclass(frozen=True)
 class TDVAEConfig(LatentConfig):
-    """Everything that shapes a TD-VAE. The defaults are the sizes of App. D."""
+    """Config of a TD-VAE. The default sizes are those of App. D.
+
+    >>> import tdvae
+    >>> config = tdvae.TDVAEConfig(event_shape=(3,), layers=2, latent=8)
+    >>> tdvae.models.build(config).config == config
+    True
+    """
 
     kind = "tdvae"
 
-    dt: Literal["waves", "number", "none"] = "waves"  # how δt is given to q_S and p_T
-    octaves: int = 8  # waves: jumps of up to 2^octaves steps are told apart
-    max_latent_dt: int = 1  # none: p_T takes a jump for one of 1 … max_latent_dt steps, and learns how often it is each
+    dt: Literal["waves", "number", "none"] = "waves"  # embedding of δt in q_S and p_T
+    octaves: int = 8  # waves: jumps of up to 2^octaves steps have different embeddings
+    # dt="none": if above 1, p_T is a mixture over latent jump lengths 1 … max_latent_dt, with learned weights
+    max_latent_dt: int = 1
     posterior: Literal["free", "product"] = "free"  # q_S: a D map, or p_B(z_t1) times a message from t2
-    smoothing_sees_b2: bool = True
+    smoothing_sees_b2: bool = True  # q_S is given b_t2, as in the main text; not in App. D
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,31 +148,36 @@ class TDVAEConfig(LatentConfig):
             _check_at_least(1, name, getattr(self, name))
         if self.max_latent_dt > 1 and (self.dt != "none" or self.actions or self.likelihood == "coordinates"):
             raise InputError(
-                "max_latent_dt: expected 1 unless δt is withheld (dt='none'), there are no actions (their number "
-                f"would tell δt) and the decoder is a map; got {self.max_latent_dt} with dt={self.dt!r}, "
+                "max_latent_dt: expected 1 unless dt='none', actions=0 (the number of actions would determine δt) and "
+                f"the likelihood is not 'coordinates', got {self.max_latent_dt} with dt={self.dt!r}, "
                 f"actions={self.actions}, likelihood={self.likelihood!r}"
             )
         if self.observed_state and self.max_latent_dt > 1:
-            raise InputError(f"max_latent_dt: expected 1 with observed_state, got {self.max_latent_dt}: p_D reads δt")
+            raise InputError(
+                f"max_latent_dt: expected 1 with observed_state, whose p_D is given δt, got {self.max_latent_dt}"
+            )
         if self.observed_state and not self.smoothing_sees_b2:
-            raise InputError("smoothing_sees_b2: with observed_state p_D reads z_t1, so q_S must see x_t2 through b_t2")
+            raise InputError(
+                "smoothing_sees_b2: expected True with observed_state, since q_S must depend on x_t2 if p_D is given "
+                "z_t1, got False"
+            )
 
 
 @dataclass(frozen=True)
 class MeanFieldConfig(LatentConfig):
-    """Everything that shapes a state-space model whose encoder is q(z_t | b_t)."""
+    """Config of a state-space model with the encoder q(z_t | b_t)."""
 
     kind = "mean_field"
 
 
 @dataclass(frozen=True)
 class FilteringConfig(LatentConfig):
-    """Everything that shapes a state-space model whose encoder is q(z_t | z_{t-1}, b_t)."""
+    """Config of a state-space model with the encoder q(z_t | z_{t-1}, b_t)."""
 
     kind = "filtering"
 
     posterior: Literal["free", "product"] = "free"  # q: a D map, or p_T(z_t | z_{t-1}) times a message from b_t
-    particles: int = 32  # paths of z that a belief carries along: b_t alone does not say what z_t may be
+    particles: int = 32  # samples of z_t in a belief, since b_t alone does not determine the distribution of z_t
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -166,40 +186,42 @@ class FilteringConfig(LatentConfig):
 
 @dataclass(frozen=True)
 class NextStepConfig(RecurrentConfig):
-    """Everything that shapes a next-step predictor."""
+    """Config of a next-step predictor."""
 
     kind = "next_step"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.likelihood == "coordinates":
-            raise InputError("likelihood: coordinates reads a state z, and a next-step predictor has none")
+            raise InputError("likelihood: expected one that needs no latent state z, got 'coordinates'")
         if self.rewards:
             raise InputError(
-                "rewards: a next-step predictor feeds back what it predicts, and that is observations only"
+                "rewards: expected False, since a next-step predictor feeds back its predictions of x only, got True"
             )
 
 
 @dataclass(frozen=True)
 class ConvTDVAEConfig(ModelConfig):
-    """Everything that shapes the convolutional TD-VAE of frames (channels, rows, columns). The defaults are the paper's
-    sizes ("DeepMind Lab environment" and App. D); it does not say how large z, the canvas and the encoder are.
+    """Config of the convolutional TD-VAE for frames (channels, rows, columns).
+
+    The defaults are the paper's sizes ("DeepMind Lab environment" and App. D). The paper does not state the sizes of z,
+    the canvas and the encoder.
     """
 
     kind = "conv_tdvae"
 
     event_shape: tuple[int, ...] = (3, 64, 64)
-    encoder: tuple[int, ...] = (32, 64, 128, 256)  # channels of convolutions that halve the frame, down to 4 × 4
+    encoder: tuple[int, ...] = (32, 64, 128, 256)  # channels of the convolutions of stride 2, down to 4 × 4
     belief: int = 512  # size of one belief layer
     belief_layers: int = 4
-    input_skip: int = 0  # one belief layer: how many of the last encoded frames the code shows beside the LSTM's state
-    layers: int = 16  # of z, and of each stack of convolutional LSTMs
-    channels: int = 256  # of each convolutional LSTM's map
+    input_skip: int = 0  # belief_layers=1: number of last encoded frames in the code, beside the state of the LSTM
+    layers: int = 16  # of z, and of each stack of convolutional LSTM cells
+    channels: int = 256  # of the feature map of each convolutional LSTM cell
     latent: int = 16  # channels of each layer of z
     canvas: int = 64  # channels of the decoder's canvas
-    drift: Literal["none", "residual"] = "none"  # what the means of p_T and q_S are measured from
-    init_log_sigma: float = 0.0  # where log σ of every layer starts
-    checkpointing: bool = False  # compute layers again for the gradient instead of keeping them: less memory, more time
+    drift: Literal["none", "residual"] = "none"  # residual: z_t1 is added to the means of p_T, z_t2 to those of q_S
+    init_log_sigma: float = 0.0  # initial log σ of all layers
+    checkpointing: bool = False  # recompute activations in the backward pass: less memory, more time
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -210,17 +232,19 @@ class ConvTDVAEConfig(ModelConfig):
         for width in self.encoder:
             _check_at_least(1, "encoder", width)
         if self.input_skip and self.belief_layers > 1:
-            raise InputError(f"input_skip: only a belief of one layer has this option, got {self.belief_layers} layers")
-        shrinks = 2 ** len(self.encoder)
-        if len(self.event_shape) != 3 or any(size % shrinks for size in self.event_shape[1:]):
             raise InputError(
-                f"event_shape: expected (channels, rows, columns), rows and columns divisible by {shrinks} since "
-                f"{len(self.encoder)} convolutions halve them, got {self.event_shape}"
+                f"input_skip: expected 0 unless belief_layers=1, got {self.input_skip} with {self.belief_layers} layers"
+            )
+        reduction = 2 ** len(self.encoder)
+        if len(self.event_shape) != 3 or any(size % reduction for size in self.event_shape[1:]):
+            raise InputError(
+                f"event_shape: expected (channels, rows, columns), with rows and columns divisible by {reduction} for "
+                f"{len(self.encoder)} convolutions of stride 2, got {self.event_shape}"
             )
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of the convolutional LSTMs' maps."""
+        """Rows and columns of the feature maps of the convolutional LSTM cells."""
         _, rows, columns = self.event_shape
         return rows // 2 ** len(self.encoder), columns // 2 ** len(self.encoder)
 
@@ -236,18 +260,21 @@ def _check_at_least(least: int, name: str, value: int) -> None:
 
 
 def describe_config(config: ModelConfig) -> dict[str, object]:
-    """The config as JSON can hold it; `config_from_dict` reads it back."""
+    """The config as JSON-compatible values; `config_from_dict` is the inverse."""
     return json.loads(json.dumps({"kind": config.kind, **asdict(config)}))
 
 
 def config_from_dict(values: dict[str, Any]) -> ModelConfig:
-    """The config that `Model.describe` gave, after JSON has made tuples into lists."""
+    """The config that `Model.describe` returned; lists, which JSON has instead of tuples, are converted."""
     values = dict(values)
     kind = values.pop("kind", None)
     if kind not in CONFIGS:
         raise InputError(f"model kind: expected one of {sorted(CONFIGS)}, got {kind!r}")
     known = {field.name for field in fields(CONFIGS[kind])}
     if unknown := set(values) - known:
-        raise InputError(f"model config: unknown entries {sorted(unknown)}; was it written by a newer version?")
+        raise InputError(
+            f"model config: expected only fields of {CONFIGS[kind].__name__}, got {sorted(unknown)}; "
+            "was it written by a newer version?"
+        )
     settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
     return CONFIGS[kind](**settings)

@@ -1,4 +1,4 @@
-"""Decoders p_D(x | z), and p_D(x_t2 | z_t2, s_t1, δt, a) where the observation is part of the state."""
+"""Decoders p_D(x | z), and p_D(x_t2 | z_t2, s_t1, δt, a) for models whose state includes the observation."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ class Decoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, z: Latent, origin: Tensor | None = None) -> Distribution:
-        """The distribution of x in state z.
+        """The distribution of x given z.
 
-        ``origin`` (..., F) holds the features of (s_t1, δt, actions), for a decoder that reads them beside z_t2.
+        ``origin`` (..., F) holds the features of (s_t1, δt, actions), for models whose state includes the observation.
         """
 
-    def predictive(self, z: Latent, law: LadderDistribution, origin: Tensor | None = None) -> Distribution:
-        """The distribution of x when ``z`` was drawn from ``law``: here, given that very draw."""
+    def predictive(self, z: Latent, distribution: LadderDistribution, origin: Tensor | None = None) -> Distribution:
+        """The distribution of x when z was drawn from ``distribution``.
+
+        By default it is conditioned on the sample ``z``. Subclasses may integrate over ``distribution`` instead.
+        """
         decoded: Distribution = self(z, origin)
         return decoded
 
 
 class CoordinatesDecoder(Decoder):
-    """x = the first coordinates of z^1 plus noise (the oscillator's decoder, App. D); σ learned, or fixed."""
+    """x is the first coordinates of z^1 plus noise with a learned or fixed σ (the oscillator's decoder, App. D)."""
 
     def __init__(self, size: int, sigma: float | None = None) -> None:
         super().__init__()
@@ -47,19 +50,19 @@ class CoordinatesDecoder(Decoder):
         mean = z.layers[0][..., : self.size]
         return DiagonalNormal(mean, self.log_sigma.expand_as(mean))
 
-    def predictive(self, z: Latent, law: LadderDistribution, origin: Tensor | None = None) -> DiagonalNormal:
-        """x is linear in z^1, so the last layer's draw is integrated exactly: its variance adds to the noise's."""
-        bottom = law.layers[0]
-        assert isinstance(bottom, DiagonalNormal)  # only a top layer can be a mixture
-        sigma = torch.logaddexp(2 * bottom.log_sigma[..., : self.size], 2 * self.log_sigma)
-        return DiagonalNormal(bottom.mean[..., : self.size], 0.5 * sigma)
+    def predictive(self, z: Latent, distribution: LadderDistribution, origin: Tensor | None = None) -> DiagonalNormal:
+        """Integrates over z^1 in closed form: x is linear in z^1, so the two variances add up."""
+        bottom = distribution.layers[0]
+        assert isinstance(bottom, DiagonalNormal)  # the config excludes mixtures with this decoder
+        log_variance = torch.logaddexp(2 * bottom.log_sigma[..., : self.size], 2 * self.log_sigma)
+        return DiagonalNormal(bottom.mean[..., : self.size], 0.5 * log_variance)
 
 
 class DenseDecoder(Decoder):
-    """A decoder whose parameters come from an MLP over z and, if there is one, the origin.
+    """A decoder whose parameters are computed by an MLP from z and, if given, the origin.
 
-    With ``linear`` > 0 the first so many numbers of the origin, the features of x_t1, also enter the first
-    ``outputs`` by a linear map: a linear autoregression of order one is then part of the model from the start.
+    With ``linear`` > 0, a linear map of the first ``linear`` features of the origin, those of x_t1, is added to the
+    first ``outputs`` parameters. The model then contains a linear autoregression of order one.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class DenseDecoder(Decoder):
             nn.init.zeros_(self.linear.weight)
 
     def parameters_of(self, z: Latent, origin: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The ``outputs`` and the ``extra`` numbers of each observation."""
+        """The ``outputs`` main and ``extra`` additional parameters of the distribution."""
         if origin is None:
             main, extra = self._split(self.layers(z.flat))
             return main, extra
@@ -87,16 +90,17 @@ class DenseDecoder(Decoder):
 
 
 class GaussianDecoder(DenseDecoder):
-    """A mean and a σ per dimension, in the data's own units: x = shift + scale · N(mean, σ²).
+    """A normal distribution per dimension, in the units of the data: x = shift + scale · N(mean, σ²).
 
-    With ``predicts_sigma`` the network gives σ too: for predictions that are surer at some times than at others.
+    σ is one learned number per dimension. With ``predicts_sigma`` the network predicts it, for data whose uncertainty
+    varies over time.
     """
 
     shift: Tensor
     scale: Tensor
     log_noise_scale: Tensor
-    FIRST_SIGMA = 0.2  # well below the data's spread: a wide σ would explain all as noise before the state is learned
-    LARGEST_CHANGE = 6.0  # of log σ from its learned level
+    INIT_SIGMA = 0.2  # well below the spread of the data: a large σ would explain everything as noise early in training
+    MAX_LOG_SIGMA_CHANGE = 6.0  # bound of the predicted change of log σ from its learned level
 
     def __init__(
         self,
@@ -112,13 +116,13 @@ class GaussianDecoder(DenseDecoder):
         self.register_buffer("scale", torch.ones(self.event_shape))
         self.register_buffer("log_noise_scale", torch.zeros(()))  # added to log σ; set by calibration after training
         self.predicts_sigma = predicts_sigma
-        self.log_sigma = nn.Parameter(torch.full(self.event_shape, math.log(self.FIRST_SIGMA)))
+        self.log_sigma = nn.Parameter(torch.full(self.event_shape, math.log(self.INIT_SIGMA)))
 
     def forward(self, z: Latent, origin: Tensor | None = None) -> DiagonalNormal:
         output, change = self.parameters_of(z, origin)
         log_sigma: Tensor = self.log_sigma
         if self.predicts_sigma:
-            change = self.LARGEST_CHANGE * torch.tanh(change / self.LARGEST_CHANGE)
+            change = self.MAX_LOG_SIGMA_CHANGE * torch.tanh(change / self.MAX_LOG_SIGMA_CHANGE)
             log_sigma = log_sigma + change.unflatten(-1, self.event_shape)
         mean = self.shift + self.scale * output.unflatten(-1, self.event_shape)
         log_sigma = self.scale.log() + log_sigma + self.log_noise_scale
@@ -126,7 +130,7 @@ class GaussianDecoder(DenseDecoder):
 
 
 class BernoulliDecoder(DenseDecoder):
-    """Logits, one per dimension."""
+    """Independent bits, with one logit per dimension."""
 
     def __init__(self, inputs: int, event_shape: Sequence[int], hidden: Sequence[int], linear: int = 0) -> None:
         super().__init__(inputs, event_shape, hidden, math.prod(event_shape), 0, linear)
@@ -137,7 +141,7 @@ class BernoulliDecoder(DenseDecoder):
 
 
 class CategoricalDecoder(DenseDecoder):
-    """Logits, one per class for each cell."""
+    """Independent categorical variables, with one logit per class."""
 
     def __init__(
         self, inputs: int, event_shape: Sequence[int], hidden: Sequence[int], classes: int, linear: int = 0

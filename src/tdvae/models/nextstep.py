@@ -1,4 +1,4 @@
-"""The next-step predictor: the same recurrent network, trained only to say what x_{t+1} will be."""
+"""The next-step predictor: a recurrent network trained to predict x_{t+1}."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tdvae.types import Belief, Latent, Sequences, State
 
 
 class WithPrevious(BeliefNetwork):
-    """A belief network that also carries what x_t was predicted from: the code of one step before, and the action
-    between, which are the last ``actions`` numbers of its inputs."""
+    """A belief network whose carry also holds the inputs of the prediction of x_t: the previous code b_{t-1}, and the
+    action a_t, which is the last ``actions`` features of the network's inputs."""
 
     def __init__(self, network: BeliefNetwork, actions: int) -> None:
         super().__init__()
@@ -35,11 +35,11 @@ class WithPrevious(BeliefNetwork):
 
 
 class NextStep(RecurrentModel):
-    """p(x_{t+1} | x_≤t, a_{t+1}) from b_t, and by feeding its own samples back, any later observation.
+    """Predicts p(x_{t+1} | x_≤t, a_{t+1}) from b_t, and later observations by feeding back its own samples.
 
-    It has no latent state: z_t is the recurrent network's own, (b_t, its carry), and the origin is (b_{t-1}, a_t). A
-    transition of δt steps draws δt observations one after another; `decode` gives the distribution that the last one
-    was drawn from.
+    The model has no latent state: z_t is the state of the recurrent network (b_t and its carry), and the origin is
+    (b_{t-1}, a_t). A transition of δt steps draws δt observations one after another; `decode` returns the distribution
+    that the last one was drawn from.
     """
 
     def __init__(
@@ -49,22 +49,22 @@ class NextStep(RecurrentModel):
         self.head = head
 
     def following(self, b: Tensor, a: Tensor | None = None) -> Distribution:
-        """p(x_{t+1} | b_t, a_{t+1}), for codes that were read out."""
+        """p(x_{t+1} | b_t, a_{t+1}), for codes after the readout."""
         distribution: Distribution = self.head(Latent((b if a is None else torch.cat([b, a.to(b.dtype)], dim=-1),)))
         return distribution
 
     def predictions(self, sequences: Sequences) -> Distribution:
-        """p(x_t | x_<t, a_≤t) of every step, (N, T)."""
+        """p(x_t | x_<t, a_≤t) at all time steps, (N, T)."""
         return self.following(self.read(self.filter(sequences).codes[:, :-1]), sequences.actions)
 
     def sample_state(self, belief: Belief, n: int) -> State:
-        """``n`` copies: given x_≤t, nothing about the recurrent state is uncertain."""
+        """``n`` copies of the recurrent state, which is a deterministic function of x_≤t."""
         return self._state(belief).map(lambda part: part.expand(n, *part.shape))
 
     def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
-        return self.step_by_step(state, dt, a, self._following_state)
+        return self.step_by_step(state, dt, a, self._sample_next_state)
 
-    def _following_state(self, state: State, a: Tensor | None) -> State:
+    def _sample_next_state(self, state: State, a: Tensor | None) -> State:
         flat = state.map(lambda part: part.reshape(-1, part.shape[-1]))
         assert flat.origin is not None
         code, *carry = flat.z.layers
@@ -75,7 +75,7 @@ class NextStep(RecurrentModel):
 
     @staticmethod
     def _state(belief: Belief) -> State:
-        """The recurrent network's state, and as its origin what x_t was predicted from."""
+        """The state of the recurrent network; its origin holds the inputs of the prediction of x_t."""
         return State(Latent((belief.code, *belief.carry[:-1])), origin=belief.carry[-1])
 
     def decode(self, state: State) -> Distribution:

@@ -1,4 +1,4 @@
-"""TD-VAE: a belief network, three ladders and a decoder. Jumpy and hierarchical are arguments, not classes."""
+"""TD-VAE: the model of Eq. 6, and its dense ladders p_B, p_T and q_S."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tdvae.models.config import ModelConfig
 from tdvae.models.decoders import Decoder
 from tdvae.nn.dense import JumpEmbedding, MapFactory
 from tdvae.nn.drift import Drift
-from tdvae.nn.ladder import DenseHeads, Ladder, LayerLaw, product
+from tdvae.nn.ladder import DenseHeads, Ladder, LayerDistribution, product
 from tdvae.nn.recurrent import ActionSummary, BeliefNetwork, SingleAction
 from tdvae.types import Belief, Latent, State, repeated
 
-CHANGE_GAIN = 0.05  # a change from the drifted state starts near zero
-KEPT_OPEN = 0.2  # share of a jump's weight that all max_latent_dt have alike
-MESSAGE_WIDTH = 1.0  # added to log σ of the smoothing message: it starts by saying little
+RESIDUAL_GAIN = 0.05  # initial gain of outputs that are added to a drifted state, so that they start near zero
+UNIFORM_SHARE = 0.2  # share of a uniform distribution in the weights of latent jump lengths
+MESSAGE_LOG_SIGMA = 1.0  # added to log σ of the message in a product posterior, so that it is initially weak
 
 
 class BeliefLadder(Ladder):
@@ -39,19 +39,19 @@ class BeliefLadder(Ladder):
         return normal
 
 
-class _Moved(NamedTuple):
+class _TransitionContext(NamedTuple):
     features: Tensor
-    around: Latent | None
-    log_weights: Tensor | None  # of the max_latent_dt that a jump may have had, if its own is withheld
+    base_mean: Latent | None  # added to the predicted means
+    log_weights: Tensor | None  # of the latent jump lengths 1 … max_latent_dt, if δt is not given
 
 
 class TransitionLadder(Ladder):
-    """p_T(z_t2 | s_t1, δt, actions): D(z_t1, z_t2's upper layers, δt), around where z_t1 drifts to.
+    """p_T(z_t2 | s_t1, δt, actions): D(z_t1, upper layers of z_t2, δt), with the drift of z_t1 added to its means.
 
-    With ``observed`` > 0 it also reads that many features of x_t1, the first of its context's features.
+    With ``observed`` > 0 it is also conditioned on ``observed`` features of x_t1, the first features of its context.
 
-    With ``max_latent_dt`` > 1, δt is withheld and a jump may have been of 1 … ``max_latent_dt`` steps:
-    p_T(z_t2 | z_t1) = Σ_k w_k p_T(z_t2 | z_t1, k), the weights learned.
+    With ``max_latent_dt`` > 1, δt is not given, and p_T is a mixture over jump lengths with learned weights:
+    p_T(z_t2 | z_t1) = Σ_k w_k p_T(z_t2 | z_t1, k) for k = 1 … ``max_latent_dt``.
     """
 
     def __init__(
@@ -72,56 +72,57 @@ class TransitionLadder(Ladder):
         self.weights = nn.Parameter(torch.zeros(max_latent_dt)) if max_latent_dt > 1 else None
         context = observed + sum(sizes) * (2 if drift else 1) + dt.size + (summary.size if summary else 0)
         self.features_size = context
-        self.heads = DenseHeads(context, sizes, make_map, init_log_sigma, gain=CHANGE_GAIN if drift else 1.0)
+        self.heads = DenseHeads(context, sizes, make_map, init_log_sigma, gain=RESIDUAL_GAIN if drift else 1.0)
 
-    def context(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> _Moved:
+    def context(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> _TransitionContext:
         z1, x1 = s1.z, [] if s1.x is None else [s1.x]
-        log_weights, steps = None, dt  # there are as many actions as steps, whether or not p_T is told their number
+        log_weights, steps = None, dt  # the action summary needs the number of steps, even if p_T is not given δt
         if self.weights is not None:
-            # No weight vanishes: a length that does not occur yet, in a curriculum, is still learned when it does.
-            weights = (1 - KEPT_OPEN) * torch.softmax(self.weights, dim=-1) + KEPT_OPEN / self.max_latent_dt
+            # No weight becomes zero, so that lengths that occur only late in a curriculum can still be learned.
+            weights = (1 - UNIFORM_SHARE) * torch.softmax(self.weights, dim=-1) + UNIFORM_SHARE / self.max_latent_dt
             log_weights = weights.log().expand(*dt.shape, -1)
             dt = torch.arange(1, self.max_latent_dt + 1, device=dt.device).expand(*dt.shape, -1)
-            z1 = _for_each(self.max_latent_dt, z1)
+            z1 = _expand_lengths(self.max_latent_dt, z1)
         elif self.dt.kind == "none":
-            dt = torch.ones_like(dt)  # a drift must not tell it either
+            dt = torch.ones_like(dt)  # the drift must not depend on δt either
         features = [*x1, z1.flat, self.dt(dt)]
-        around = None
+        base_mean = None
         if self.drift is not None:
-            around = self.drift(z1, dt)
-            features.append(around.flat)
+            base_mean = self.drift(z1, dt)
+            features.append(base_mean.flat)
         if self.summary is not None:
             features.append(self.summary(actions, steps))
-        return _Moved(torch.cat(features, dim=-1), around, log_weights)
+        return _TransitionContext(torch.cat(features, dim=-1), base_mean, log_weights)
 
-    def layer(self, index: int, context: _Moved, above: Sequence[Tensor]) -> LayerLaw:
+    def layer(self, index: int, context: _TransitionContext, above: Sequence[Tensor]) -> LayerDistribution:
         if context.log_weights is None:
-            normal: DiagonalNormal = self.heads(index, context.features, above, context.around)
+            normal: DiagonalNormal = self.heads(index, context.features, above, context.base_mean)
             return normal
-        # Upper layers have been drawn: they tell how long the jump was, as far as they show it.
-        log_weights, each = context.log_weights, _for_each(self.max_latent_dt, Latent(tuple(above))).layers
+        # The weights of the lengths are their posterior given the samples of the upper layers.
+        log_weights, expanded = context.log_weights, _expand_lengths(self.max_latent_dt, Latent(tuple(above))).layers
         for upper in range(index + 1, self.depth):
-            law = self.heads(upper, context.features, each[upper - index :], context.around)
-            log_weights = log_weights + law.log_prob(each[upper - index - 1])
-        return NormalMixture(self.heads(index, context.features, each, context.around), log_weights)
+            distribution = self.heads(upper, context.features, expanded[upper - index :], context.base_mean)
+            log_weights = log_weights + distribution.log_prob(expanded[upper - index - 1])
+        return NormalMixture(self.heads(index, context.features, expanded, context.base_mean), log_weights)
 
 
-def _for_each(max_latent_dt: int, z: Latent) -> Latent:
-    """A state once for each length, (..., size) → (..., max_latent_dt, size)."""
+def _expand_lengths(max_latent_dt: int, z: Latent) -> Latent:
+    """Expand a state (..., size) to (..., max_latent_dt, size), one copy for each jump length."""
     return z.map(lambda layer: layer[..., None, :].expand(*layer.shape[:-1], max_latent_dt, -1))
 
 
-class _Smoothed(NamedTuple):
+class _SmoothingContext(NamedTuple):
     features: Tensor
-    around: Latent | None
+    base_mean: Latent | None  # added to the predicted means
     b1: Tensor
 
 
 class SmoothingLadder(Ladder):
-    """q_S(z_t1 | z_t2, b_t1, b_t2, δt), and with a ``summary`` also given the actions of the jump.
+    """q_S(z_t1 | z_t2, b_t1, b_t2, δt); with a ``summary`` it is also conditioned on the actions of the jump.
 
-    With a ``prior`` (p_B's layers), layer l is the product of p_B(z^l_t1 | b_t1, upper layers) and a learned normal,
-    the message from t2 about t1: what was believed is corrected, not inferred anew. Without, it is a D map (App. D).
+    With a ``prior`` (p_B), layer l is the product of p_B(z^l_t1 | b_t1, upper layers) and a learned normal
+    distribution, the message from t2 about t1. q_S then corrects the belief at t1. Without a prior it is a D map
+    (App. D).
     """
 
     def __init__(
@@ -139,33 +140,42 @@ class SmoothingLadder(Ladder):
         super().__init__()
         self.depth = len(sizes)
         self.dt, self.sees_b2, self.summary = dt, sees_b2, summary
-        # Bound methods, not submodules: p_B and the drift are owned, saved and counted elsewhere.
-        self._back: Callable[..., Latent] | None = drift.back if drift else None
-        self._prior: Callable[..., DiagonalNormal] | None = prior.layer if prior else None
+        # Bound methods instead of submodules, because p_B and the drift are submodules of other modules.
+        self._drift_back: Callable[..., Latent] | None = drift.back if drift else None
+        self._prior_layer: Callable[..., DiagonalNormal] | None = prior.layer if prior else None
         context = code * (2 if sees_b2 else 1) + sum(sizes) * (2 if drift else 1) + dt.size
         context += summary.size if summary else 0
-        self.heads = DenseHeads(context, sizes, make_map, init_log_sigma, gain=CHANGE_GAIN if drift else 1.0)
+        self.heads = DenseHeads(context, sizes, make_map, init_log_sigma, gain=RESIDUAL_GAIN if drift else 1.0)
 
-    def context(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor, actions: Tensor | None = None) -> _Smoothed:
+    def context(
+        self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor, actions: Tensor | None = None
+    ) -> _SmoothingContext:
         features = [b1, *([b2] if self.sees_b2 else []), z2.flat, self.dt(dt)]
-        around = None
-        if self._back is not None:
-            around = self._back(z2, dt)
-            features.append(around.flat)
+        base_mean = None
+        if self._drift_back is not None:
+            base_mean = self._drift_back(z2, dt)
+            features.append(base_mean.flat)
         if self.summary is not None:
             features.append(self.summary(actions, dt))
-        return _Smoothed(torch.cat(features, dim=-1), around, b1)
+        return _SmoothingContext(torch.cat(features, dim=-1), base_mean, b1)
 
-    def layer(self, index: int, context: _Smoothed, above: Sequence[Tensor]) -> DiagonalNormal:
-        message: DiagonalNormal = self.heads(index, context.features, above, context.around)
-        if self._prior is None:
+    def layer(self, index: int, context: _SmoothingContext, above: Sequence[Tensor]) -> DiagonalNormal:
+        message: DiagonalNormal = self.heads(index, context.features, above, context.base_mean)
+        if self._prior_layer is None:
             return message
-        message = DiagonalNormal(message.mean, message.log_sigma + MESSAGE_WIDTH)
-        return product(self._prior(index, context.b1, above), message)
+        message = DiagonalNormal(message.mean, message.log_sigma + MESSAGE_LOG_SIGMA)
+        return product(self._prior_layer(index, context.b1, above), message)
 
 
 class TDVAE(RecurrentModel):
-    """The model of Eq. 6, from its parts. `tdvae.models.build` makes one from a config."""
+    """The model of Eq. 6. `tdvae.models.build` builds one from a config.
+
+    >>> import tdvae
+    >>> model = tdvae.models.build(tdvae.TDVAEConfig(event_shape=(3,)))
+    >>> state = model.sample_state(model.initial(batch_size=2), n=16)
+    >>> model.predict(state, dt=10).mean.shape
+    torch.Size([16, 2, 3])
+    """
 
     def __init__(
         self,
@@ -193,10 +203,10 @@ class TDVAE(RecurrentModel):
         return State(z, repeated(belief.x, n))
 
     def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
-        return self._moved(self.step(state, *self.jump(state, dt, a)))
+        return self._sample_step(self.step(state, *self.jump(state, dt, a)))
 
     def decode(self, state: State) -> Distribution:
-        return self._decoded(self.p_D, state)
+        return self._decode_state(self.p_D, state)
 
     def predict(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> Distribution:
         step = self.step(state, *self.jump(state, dt, a))

@@ -1,1 +1,1 @@
-"""Building blocks: dense maps and embeddings, belief networks, the ladder. None knows of TD-VAE's loss."""
+"""Network modules: dense maps, embeddings, belief networks, ladders and convolutions. They do not depend on a loss."""

@@ -1,6 +1,6 @@
-"""Convolutions: LSTM cells over a small map, the encoder of frames, the canvas (App. D, "DeepMind Lab experiments").
+"""Convolutional modules: LSTM cell, frame encoder and decoder canvas (App. D, "DeepMind Lab experiments").
 
-All kernels are 3 × 3, as the paper says.
+All kernels are 3 × 3, as in the paper.
 """
 
 from __future__ import annotations
@@ -17,57 +17,58 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tdvae.errors import InputError
-from tdvae.nn.dense import inner
+from tdvae.nn.dense import mark_inner
 
 KERNEL = 3
-THIN, WIDE = (
-    8,
-    128,
-)  # shorter side of a kernel that Muon updates: thin ones gain little, and the cost grows with its square
-AFTER_SILU = 1.7  # gain of a layer that reads SiLU's output, whose size is about 1 / 1.7 of what entered
-INTO_GATES = 2.0  # gain of an LSTM cell's gates: its candidates fill tanh's range
-QUIETLY = 0.2  # gain of what gives a pixel's colour and scale: a frame starts out grey, not as noise
-AFTER_CELL = 4.0  # gain of a layer that reads h, which three gates have made small
-Run = Callable[..., Any]  # runs a part of the network on what it is given
+# Muon updates kernels whose shorter side is above the minimum, since smaller ones gain little, and at most the maximum,
+# since the cost grows with its square.
+MUON_MIN_SIDE, MUON_MAX_SIDE = 8, 128
+# Initial gains of layers. They keep the scale of signals about constant from layer to layer.
+SILU_GAIN = 1.7  # after SiLU, whose output is about 1 / 1.7 of its input
+GATES_GAIN = 2.0  # gates of an LSTM cell, so that candidates use the range of tanh
+PIXEL_GAIN = 0.2  # location and scale of pixels, so that initial frames are grey and not noise
+CELL_GAIN = 4.0  # after an LSTM cell, whose gates make h small
+BlockRunner = Callable[..., Any]  # calls a block of the network with its arguments
 
 
 @dataclass(frozen=True)
 class ConvSizes:
-    """The sizes that the parts of a convolutional model share."""
+    """Sizes that the modules of a convolutional model share."""
 
-    grid: tuple[int, int]  # rows and columns of every LSTM's map; the paper's are 4 × 4
+    grid: tuple[int, int]  # rows and columns of the feature maps of all LSTM cells; 4 × 4 in the paper
     layers: int
-    channels: int  # of each LSTM's map
+    channels: int  # of the feature map of each LSTM cell
     latent: int  # channels of each layer of z
 
     @property
     def flat(self) -> int:
-        """Numbers in one layer of z, which is a vector outside of these modules."""
+        """Size of one layer of z as a vector."""
         return self.latent * math.prod(self.grid)
 
     def as_map(self, layer: Tensor) -> Tensor:
-        """A layer of z (..., flat) as a map (N, latent, *grid)."""
+        """Reshape a layer of z (..., flat) to a feature map (N, latent, *grid)."""
         return layer.reshape(-1, self.latent, *self.grid)
 
 
-def runner(checkpointing: bool) -> Run:
-    """How parts are run: with ``checkpointing`` what they compute is not kept for the gradient but computed again."""
+def block_runner(checkpointing: bool) -> BlockRunner:
+    """The function that calls blocks. With ``checkpointing``, activations are recomputed in the backward pass."""
     if not checkpointing:
-        return _plainly
-    return partial(checkpoint, use_reentrant=False, preserve_rng_state=False)  # no part draws random numbers
+        return _call
+    return partial(checkpoint, use_reentrant=False, preserve_rng_state=False)  # no block draws random numbers
 
 
-def _plainly(part: Callable[..., Any], *given: Any) -> Any:
-    return part(*given)
+def _call(block: Callable[..., Any], *args: Any) -> Any:
+    return block(*args)
 
 
 Layer = TypeVar("Layer", nn.Conv2d, nn.Linear)
 
 
 def variance_preserving(layer: Layer, gain: float = 1.0) -> Layer:
-    """Weights that pass on signals of the size they have (times ``gain``).
+    """Initialise a layer so that its outputs have the standard deviation of its inputs times ``gain``.
 
-    torch's own shrink them at every layer: after a dozen, a frame would hardly move the state that is inferred from it.
+    torch's default initialisation reduces it at every layer. After a dozen layers, a frame would have almost no effect
+    on the inferred state.
     """
     nn.init.normal_(layer.weight, std=gain / math.sqrt(layer.weight[0].numel()))
     nn.init.zeros_(layer.get_parameter("bias"))
@@ -75,48 +76,49 @@ def variance_preserving(layer: Layer, gain: float = 1.0) -> Layer:
 
 
 def convolution(inputs: int, outputs: int, stride: int = 1, gain: float = 1.0) -> nn.Conv2d:
-    """A convolution that keeps the size of its signals. As a matrix it has a row for each output."""
+    """A variance-preserving convolution. As a matrix, for Muon, its kernel has one row per output channel."""
     layer = variance_preserving(nn.Conv2d(inputs, outputs, KERNEL, stride, padding=KERNEL // 2), gain)
     shorter = min(outputs, inputs * KERNEL**2)
-    return inner(layer) if THIN < shorter <= WIDE else layer
+    return mark_inner(layer) if MUON_MIN_SIDE < shorter <= MUON_MAX_SIDE else layer
 
 
 class ConvLSTMCell(nn.Module):
-    """An LSTM cell whose state is a map and whose products are convolutions."""
+    """An LSTM cell whose state is a feature map and whose matrix products are convolutions."""
 
     def __init__(self, inputs: int, channels: int) -> None:
         super().__init__()
-        self.gates = convolution(inputs + channels, 4 * channels, gain=INTO_GATES)
-        with torch.no_grad():  # remember by default, as the belief networks do
+        self.gates = convolution(inputs + channels, 4 * channels, gain=GATES_GAIN)
+        with torch.no_grad():  # forget-gate bias + 1, as in the belief networks
             self.gates.get_parameter("bias")[channels : 2 * channels].add_(1.0)
 
     def forward(self, inputs: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        """The next h and c, from inputs (N, D, *grid) and the h and c (N, channels, *grid) of before."""
+        """The next h and c, given inputs (N, D, *grid) and the previous h and c (N, channels, *grid)."""
         i, f, g, o = self.gates(torch.cat([inputs, h], dim=1)).chunk(4, dim=1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         return torch.sigmoid(o) * torch.tanh(c), c
 
 
 class FrameEncoder(nn.Module):
-    """A frame as a vector: each convolution halves it, and what is left is read row by row, at the size of 1.
+    """Encodes a frame as a vector: convolutions of stride 2, flattened and layer-normalised.
 
-    SiLU halves what is small already, so a dark frame's signal would be lost in the noise of the state.
+    Without the normalisation the signal of dark frames would be lost in the noise of the state, because SiLU halves
+    small values.
     """
 
-    def __init__(self, event_shape: Sequence[int], widths: Sequence[int], run: Run) -> None:
+    def __init__(self, event_shape: Sequence[int], widths: Sequence[int], run: BlockRunner) -> None:
         super().__init__()
         self.run = run
         channels, rows, columns = event_shape
         layers: list[nn.Module] = []
-        for place, width in enumerate(widths):
-            layers += [convolution(channels, width, stride=2, gain=AFTER_SILU if place else 1.0), nn.SiLU()]
+        for index, width in enumerate(widths):
+            layers += [convolution(channels, width, stride=2, gain=SILU_GAIN if index else 1.0), nn.SiLU()]
             channels = width
         self.layers = nn.Sequential(*layers)
-        halved = 2 ** len(widths)
-        self.size = channels * (rows // halved) * (columns // halved)
+        reduction = 2 ** len(widths)
+        self.size = channels * (rows // reduction) * (columns // reduction)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Frames (..., C, H, W) in [0, 1] to (..., size)."""
+        """Encode frames (..., C, H, W) in [0, 1] as (..., size)."""
         low, high = float(x.min()), float(x.max())
         if not 0 <= low <= high <= 1:
             raise InputError(f"x: expected frames in [0, 1], got values from {low:g} to {high:g}; divide bytes by 255")
@@ -126,35 +128,35 @@ class FrameEncoder(nn.Module):
 
 
 class Canvas(nn.Module):
-    """What every layer of the decoder draws on (DRAW): one stroke per layer, added to the map of all before it.
+    """The canvas of the decoder (DRAW): a feature map that is the sum of one contribution per layer.
 
-    The canvas has a quarter of the frame's rows and columns and as many ``channels`` as are wanted; when all layers
-    have drawn, two convolutions with pixel shuffling unfold it to the frame's size. To draw on the frame itself would
-    cost as much for every layer as this does once.
+    The canvas has ``channels`` channels, and a quarter of the frame's rows and columns. Two convolutions with pixel
+    shuffling then upsample the finished canvas to the frame's size. A canvas of the frame's size would need this
+    computation in every layer instead of once.
     """
 
-    DOUBLED = 2  # times, from the canvas to the frame
+    UPSAMPLINGS = 2  # by a factor of 2 each, from the canvas to the frame
 
-    def __init__(self, sizes: ConvSizes, channels: int, outputs: int, halvings: int, run: Run) -> None:
+    def __init__(self, sizes: ConvSizes, channels: int, outputs: int, halvings: int, run: BlockRunner) -> None:
         super().__init__()
         self.run = run
-        self.spread = 2 ** (halvings - self.DOUBLED)  # times as many rows as the LSTMs' maps
+        self.upscale = 2 ** (halvings - self.UPSAMPLINGS)  # canvas rows per row of the LSTM cells' feature maps
         rows, columns = sizes.grid
-        self.blank = nn.Parameter(torch.zeros(channels, rows * self.spread, columns * self.spread))
+        self.blank = nn.Parameter(torch.zeros(channels, rows * self.upscale, columns * self.upscale))
         self.strokes = nn.ModuleList(
-            convolution(sizes.channels, channels * self.spread**2, gain=AFTER_CELL) for _ in range(sizes.layers)
+            convolution(sizes.channels, channels * self.upscale**2, gain=CELL_GAIN) for _ in range(sizes.layers)
         )
-        self.widen = convolution(channels, 4 * channels, gain=AFTER_SILU)
-        self.colour = convolution(channels, 4 * outputs, gain=QUIETLY)
+        self.widen = convolution(channels, 4 * channels, gain=SILU_GAIN)
+        self.colour = convolution(channels, 4 * outputs, gain=PIXEL_GAIN)
 
     def stroke(self, index: int, h: Tensor) -> Tensor:
-        """What one layer adds, from its map (N, channels, *grid)."""
-        return F.pixel_shuffle(self.strokes[index](h), self.spread)
+        """The contribution of one layer to the canvas, given its feature map (N, channels, *grid)."""
+        return F.pixel_shuffle(self.strokes[index](h), self.upscale)
 
     def unfold(self, canvas: Tensor) -> Tensor:
-        """The finished canvas as ``outputs`` numbers for every pixel, (N, outputs, rows, columns)."""
+        """Upsample the finished canvas to (N, outputs, rows, columns), with ``outputs`` numbers per pixel."""
         return self.run(self._unfold, canvas)
 
     def _unfold(self, canvas: Tensor) -> Tensor:
-        larger = F.pixel_shuffle(self.widen(F.silu(canvas)), 2)
-        return F.pixel_shuffle(self.colour(F.silu(larger)), 2)
+        upsampled = F.pixel_shuffle(self.widen(F.silu(canvas)), 2)
+        return F.pixel_shuffle(self.colour(F.silu(upsampled)), 2)

@@ -1,4 +1,4 @@
-"""A ladder whose layers are convolutional LSTM cells over a small map (App. C and D)."""
+"""A ladder whose layers are convolutional LSTM cells (App. C and D)."""
 
 from __future__ import annotations
 
@@ -11,32 +11,40 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tdvae.distributions import DiagonalNormal
-from tdvae.nn.conv import AFTER_CELL, ConvLSTMCell, ConvSizes, Run, convolution, variance_preserving
-from tdvae.nn.ladder import Ladder, softly_bounded
+from tdvae.nn.conv import CELL_GAIN, BlockRunner, ConvLSTMCell, ConvSizes, convolution, variance_preserving
+from tdvae.nn.ladder import Ladder, bound_log_sigma
 from tdvae.types import Latent
 
 
 @dataclass(frozen=True)
-class Running:
-    """What a layer conditions on: the map that all share, and the summary (h, c) of the layers drawn above it."""
+class ConvContext:
+    """Context of a layer: the feature map that all layers share, and the summary (h, c) of the sampled layers above."""
 
     shared: Tensor
     h: Tensor
     c: Tensor
-    around: Latent | None  # what means are measured from
-    lead: torch.Size  # leading shape of the state; in the maps it is one axis
+    base_mean: Latent | None  # added to the predicted means
+    lead: torch.Size  # leading shape of the state; the feature maps have one batch dimension instead
 
 
 class ConvLadder(Ladder):
-    """Fillings say what they condition on: numbers that have no place (``vector`` many), and maybe a state, which has.
+    """Subclasses implement `context` with `start`, from a vector of ``vector`` non-spatial features and optionally a
+    state, whose layers are feature maps.
 
-    From these comes a map that all layers share. A layer's cell reads it together with the z drawn just above, and its
-    h gives the layer's normal; so (h, c) is the recurrent summary of all z above (App. C). No weights are shared.
-    ``init_log_sigma`` is where the log σ of all layers start from, ``gain`` scales their first outputs.
+    These give a feature map that all layers share. The LSTM cell of a layer reads it together with the sample of the
+    layer above, and its h gives the layer's normal distribution. So (h, c) is the recurrent summary of all layers above
+    (App. C). Layers share no weights. ``init_log_sigma`` is the initial log σ of all layers, and ``gain`` scales their
+    initial outputs.
     """
 
     def __init__(
-        self, sizes: ConvSizes, vector: int, sees_state: bool, init_log_sigma: float, run: Run, gain: float = AFTER_CELL
+        self,
+        sizes: ConvSizes,
+        vector: int,
+        sees_state: bool,
+        init_log_sigma: float,
+        run: BlockRunner,
+        gain: float = CELL_GAIN,
     ) -> None:
         super().__init__()
         self.sizes, self.depth, self.init_log_sigma, self.run = sizes, sizes.layers, init_log_sigma, run
@@ -50,8 +58,8 @@ class ConvLadder(Ladder):
         )
         self.heads = nn.ModuleList(convolution(sizes.channels, 2 * sizes.latent, gain=gain) for _ in self.cells)
 
-    def start(self, vector: Tensor, state: Latent | None = None, around: Latent | None = None) -> Running:
-        """The context of the top layer, from numbers (..., vector) and a state of the same leading shape."""
+    def start(self, vector: Tensor, state: Latent | None = None, base_mean: Latent | None = None) -> ConvContext:
+        """The context of the top layer, given features (..., vector) and a state of the same leading shape."""
         lead = vector.shape[:-1]
         shared = self.place(vector.reshape(-1, vector.shape[-1])).unflatten(1, (self.sizes.channels, *self.sizes.grid))
         if self.mix is not None and state is not None:
@@ -59,17 +67,17 @@ class ConvLadder(Ladder):
         shared = F.silu(shared)
         h, c = self.first[:, None].expand(2, len(shared), *self.first.shape[1:])
         h, c = self.run(self.cells[-1], shared, h, c)
-        return Running(shared, h, c, around, lead)
+        return ConvContext(shared, h, c, base_mean, lead)
 
-    def layer(self, index: int, context: Running, above: Sequence[Tensor]) -> DiagonalNormal:
-        # Log densities are differences of large numbers: in full precision, whatever the maps were computed in.
+    def layer(self, index: int, context: ConvContext, above: Sequence[Tensor]) -> DiagonalNormal:
+        # Log densities are differences of large numbers, so they are computed in full precision.
         output = self.heads[index](context.h).to(self.first.dtype).chunk(2, dim=1)
         mean, log_sigma = (part.reshape(*context.lead, self.sizes.flat) for part in output)
-        if context.around is not None:
-            mean = context.around.layers[index] + mean
-        return DiagonalNormal(mean, softly_bounded(self.init_log_sigma + log_sigma))
+        if context.base_mean is not None:
+            mean = context.base_mean.layers[index] + mean
+        return DiagonalNormal(mean, bound_log_sigma(self.init_log_sigma + log_sigma))
 
-    def after(self, index: int, context: Running, drawn: Tensor) -> Running:
-        inputs = torch.cat([context.shared, self.sizes.as_map(drawn)], dim=1)
+    def after(self, index: int, context: ConvContext, sample: Tensor) -> ConvContext:
+        inputs = torch.cat([context.shared, self.sizes.as_map(sample)], dim=1)
         h, c = self.run(self.cells[index - 1], inputs, context.h, context.c)
         return replace(context, h=h, c=c)

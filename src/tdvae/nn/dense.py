@@ -1,4 +1,4 @@
-"""Dense maps: the paper's D, a deeper residual one, the embedding of δt, and what meets the observation first."""
+"""Dense modules: the paper's D map, a deeper residual map, the embedding of δt and the observation encoder."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tdvae.errors import InputError
 
 
 class MapFactory(Protocol):
-    """Makes a D map; ``gain`` scales its first outputs, so that a change can start near zero."""
+    """Creates a D map. ``gain`` scales its initial outputs, so that residual outputs can start near zero."""
 
     def __call__(self, inputs: int, outputs: int, gain: float = 1.0) -> nn.Module: ...
 
 
-def _start_small(out: nn.Linear, gain: float) -> nn.Linear:
+def _scale_initial_output(out: nn.Linear, gain: float) -> nn.Linear:
     with torch.no_grad():
         out.weight.mul_(gain)
         out.bias.zero_()
@@ -30,8 +30,8 @@ def _start_small(out: nn.Linear, gain: float) -> nn.Linear:
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 
 
-def inner(layer: Layer) -> Layer:
-    """Mark a layer between hidden features: its weight is a matrix that Muon updates (`TrainConfig.muon_matrices`)."""
+def mark_inner(layer: Layer) -> Layer:
+    """Mark a layer between hidden features, whose weight Muon updates (`TrainConfig.muon_matrices`)."""
     layer.inner = True  # type: ignore[assignment]  # an attribute of the module, so that copies keep it
     return layer
 
@@ -42,7 +42,7 @@ class GatedMap(nn.Module):
     def __init__(self, inputs: int, outputs: int, hidden: int, gain: float = 1.0) -> None:
         super().__init__()
         self.hidden = nn.Linear(inputs, 2 * hidden)  # W_1 and W_2 in one product
-        self.out = _start_small(nn.Linear(hidden, outputs), gain)
+        self.out = _scale_initial_output(nn.Linear(hidden, outputs), gain)
 
     def forward(self, x: Tensor) -> Tensor:
         value, gate = self.hidden(x).chunk(2, dim=-1)
@@ -50,14 +50,14 @@ class GatedMap(nn.Module):
 
 
 class ResidualMap(nn.Module):
-    """A deeper map: ``blocks`` residual SiLU blocks of width ``hidden``, each starting at half strength."""
+    """A deeper map: ``blocks`` residual SiLU blocks of width ``hidden``, with halved initial output weights."""
 
     def __init__(self, inputs: int, outputs: int, hidden: int, blocks: int, gain: float = 1.0) -> None:
         super().__init__()
         self.enter = nn.Linear(inputs, hidden)
-        self.widen = nn.ModuleList(inner(nn.Linear(hidden, hidden)) for _ in range(blocks))
-        self.add = nn.ModuleList(inner(_halved(nn.Linear(hidden, hidden))) for _ in range(blocks))
-        self.out = _start_small(nn.Linear(hidden, outputs), gain)
+        self.widen = nn.ModuleList(mark_inner(nn.Linear(hidden, hidden)) for _ in range(blocks))
+        self.add = nn.ModuleList(mark_inner(_halve_weight(nn.Linear(hidden, hidden))) for _ in range(blocks))
+        self.out = _scale_initial_output(nn.Linear(hidden, outputs), gain)
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.enter(x)
@@ -66,21 +66,21 @@ class ResidualMap(nn.Module):
         return self.out(F.silu(h))
 
 
-def _halved(linear: nn.Linear) -> nn.Linear:
+def _halve_weight(linear: nn.Linear) -> nn.Linear:
     with torch.no_grad():
         linear.weight.mul_(0.5)
     return linear
 
 
 def map_factory(kind: Literal["gated", "residual"], hidden: int, blocks: int) -> MapFactory:
-    """How every D map of a model is made. ``blocks`` counts only for residual maps."""
+    """The function that creates the D maps of a model. Only residual maps use ``blocks``."""
     if kind == "gated":
         return partial(GatedMap, hidden=hidden)
     return partial(ResidualMap, hidden=hidden, blocks=blocks)
 
 
 def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
-    """ReLU layers; without hidden sizes, a single linear map."""
+    """A multilayer perceptron with ReLU; without hidden sizes, a single linear layer."""
     layers: list[nn.Module] = []
     for size in hidden:
         layers += [nn.Linear(inputs, size), nn.ReLU()]
@@ -89,12 +89,12 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
 
 
 class JumpEmbedding(nn.Module):
-    """How δt enters a network.
+    """Embedding of δt.
 
-    - ``waves``: sines and cosines with periods of 2, 4, …, 2^octaves steps. Measured: with δt as one scaled number the
-      transition stays at the marginal for every jump; with waves the same model learns.
-    - ``number``: δt / 100, as a plain reading of App. D.
-    - ``none``: δt is withheld (moving MNIST, App. D).
+    - ``waves``: sines and cosines with periods of 2, 4, …, 2^octaves steps. Measured: with δt as one scaled number, p_T
+      predicts the marginal distribution for every jump; with ``waves`` the same model learns.
+    - ``number``: δt / 100, the literal reading of App. D.
+    - ``none``: δt is not given to the network (moving MNIST, App. D).
     """
 
     def __init__(self, kind: Literal["waves", "number", "none"], octaves: int = 8) -> None:
@@ -106,7 +106,7 @@ class JumpEmbedding(nn.Module):
         self.rates: Tensor
 
     def forward(self, dt: Tensor) -> Tensor:
-        """(...) jump lengths to (..., size) features."""
+        """Embed jump lengths (...) as features (..., size)."""
         if self.kind == "none":
             return dt.new_zeros((*dt.shape, 0), dtype=self.rates.dtype)
         dt = dt.to(self.rates.dtype)[..., None]
@@ -116,10 +116,11 @@ class JumpEmbedding(nn.Module):
 
 
 class ObservationEncoder(nn.Module):
-    """x_t as a flat vector: standardised if continuous, one-hot if categorical; then an optional ReLU MLP."""
+    """Encodes x_t as a vector: standardised if continuous, one-hot if categorical, then an optional ReLU MLP."""
 
     shift: Tensor
     scale: Tensor
+    checks_values = True  # a stack checks them itself: `torch.func.vmap` does not let its function look at values
 
     def __init__(
         self, event_shape: Sequence[int], hidden: Sequence[int] = (), classes: int | None = None, bits: bool = False
@@ -139,21 +140,27 @@ class ObservationEncoder(nn.Module):
         return self.layers(self.features(x))
 
     def features(self, x: Tensor) -> Tensor:
-        """x (..., *event) as a flat vector, before any layer: standardised, or one-hot."""
+        """x (..., *event) as a vector, standardised or one-hot, without the MLP."""
+        if self.checks_values:
+            self.check_values(x)
         if self.classes is not None:
-            if x.is_floating_point():
-                raise InputError(f"x: expected whole numbers, the classes 0 to {self.classes - 1}, got {x.dtype}")
-            if not 0 <= int(x.min()) <= int(x.max()) < self.classes:
-                wrong = int(x.min()) if int(x.min()) < 0 else int(x.max())
-                raise InputError(f"x: class {wrong} came, but the model was built for {self.classes} classes")
             return F.one_hot(x.long(), self.classes).to(self.scale.dtype).flatten(-self.event_ndim - 1)
-        if self.bits and not 0 <= float(x.min()) <= float(x.max()) <= 1:
-            low, high = float(x.min()), float(x.max())
-            raise InputError(f"x: expected bits or values in [0, 1], got {low:g} to {high:g}; divide bytes by 255")
         return ((x.to(self.scale.dtype) - self.shift) / self.scale).flatten(-self.event_ndim)
 
+    def check_values(self, x: Tensor) -> None:
+        """Raise if x has values that are not classes of the model, or not in [0, 1] for binary observations."""
+        if self.classes is not None:
+            if x.is_floating_point():
+                raise InputError(f"x: expected integer classes from 0 to {self.classes - 1}, got {x.dtype}")
+            if not 0 <= int(x.min()) <= int(x.max()) < self.classes:
+                invalid = int(x.min()) if int(x.min()) < 0 else int(x.max())
+                raise InputError(f"x: expected integer classes from 0 to {self.classes - 1}, got class {invalid}")
+        elif self.bits and not 0 <= float(x.min()) <= float(x.max()) <= 1:
+            low, high = float(x.min()), float(x.max())
+            raise InputError(f"x: expected bits or values in [0, 1], got {low:g} to {high:g}; divide bytes by 255")
+
     def observation(self, features: Tensor) -> Tensor:
-        """The inverse of `features`: x (..., *event) in the data's own units."""
+        """The inverse of `features`: x (..., *event) in the units of the data."""
         if self.classes is not None:
             return features.unflatten(-1, (*self.event_shape, self.classes)).argmax(-1)
         return self.shift + self.scale * features.unflatten(-1, self.event_shape)

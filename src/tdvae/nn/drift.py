@@ -1,4 +1,4 @@
-"""Where a state would be after δt if nothing new happened: what the transition's mean is measured from."""
+"""Deterministic drifts of the latent state over δt, which are added to the mean of p_T."""
 
 from __future__ import annotations
 
@@ -13,50 +13,52 @@ from tdvae.types import Latent
 
 
 class Drift(nn.Module, ABC):
-    """A deterministic motion of the state."""
+    """A deterministic motion of the latent state."""
 
     @abstractmethod
     def forward(self, z: Latent, dt: Tensor) -> Latent:
-        """The state ``dt`` steps later; ``dt`` has z's leading shape."""
+        """The state ``dt`` steps later; ``dt`` has the leading shape of ``z``."""
 
     def back(self, z: Latent, dt: Tensor) -> Latent:
-        """The state ``dt`` steps earlier, at the rates of the later state."""
-        moved: Latent = self(z, -dt)
-        return moved
+        """The state ``dt`` steps earlier, with the rates of the later state."""
+        earlier: Latent = self(z, -dt)
+        return earlier
 
 
 class Residual(Drift):
-    """The state stays where it is: mean = z_{t1} + change."""
+    """The identity: the mean of p_T is z_{t1} plus the output of the network."""
 
     def forward(self, z: Latent, dt: Tensor) -> Latent:
         return z
 
 
 class Rotation(Drift):
-    """Coordinates turn in pairs, each pair at its own rate r(z): the angle is r(z)·δt.
+    """Rotates pairs of coordinates by the angle r(z)·δt, with a learned rate r(z) for each pair.
 
-    A pair is a coordinate of one layer and the same coordinate of the next (layers 1 and 2, 3 and 4, …), so that a
-    ladder can hold the two dependent, as a filter does; within a layer they would be independent. An odd top layer
-    stays.
-    At rate 0 a pair stays, so the motion starts near the identity. A rate learnt from short jumps holds for long ones.
+    A pair is a coordinate of one layer and the same coordinate of the next (layers 1 and 2, 3 and 4, …). A ladder can
+    represent the dependence of coordinates in different layers, as a filter does; within a layer they are independent.
+    With an odd number of layers, the top layer is unchanged.
+
+    The initial rates are near 0, so the drift starts near the identity. A rate learned from short jumps also holds for
+    long ones.
     """
 
     HIDDEN = 48
-    FIRST_RATES = 0.02  # spread of the initial rates, rad/step: slow, but not all alike
+    INIT_RATE_STD = 0.02  # rad/step: slow rotations of different rates
 
     def __init__(self, latent: int, layers: int) -> None:
         super().__init__()
         if layers < 2:
-            raise InputError(f"layers: a turning transition pairs two layers, so it needs at least 2, got {layers}")
+            raise InputError(f"layers: expected at least 2 for drift='rotation', which pairs layers, got {layers}")
         self.pairs = layers // 2
         self.rates = ResidualMap(latent * layers, latent * self.pairs, hidden=self.HIDDEN, blocks=1, gain=0.1)
-        nn.init.normal_(self.rates.out.bias, std=self.FIRST_RATES)
+        nn.init.normal_(self.rates.out.bias, std=self.INIT_RATE_STD)
 
     def forward(self, z: Latent, dt: Tensor) -> Latent:
         angles = self.rates(z.flat) * dt.to(z.layers[0].dtype)[..., None]
-        turned: list[Tensor] = []
+        rotated: list[Tensor] = []
         for pair, angle in enumerate(angles.chunk(self.pairs, dim=-1)):
             u, v = z.layers[2 * pair : 2 * pair + 2]
             cos, sin = torch.cos(angle), torch.sin(angle)
-            turned += [cos * u - sin * v, sin * u + cos * v]
-        return Latent((*turned, *z.layers[2 * self.pairs :]))
+            rotated += [cos * u - sin * v, sin * u + cos * v]
+        return Latent((*rotated, *z.layers[2 * self.pairs :]))

@@ -1,7 +1,7 @@
-"""The ladder: an L-layer conditional distribution of a state, sampled from the top layer down (App. C and D).
+"""The ladder: a conditional distribution of an L-layer state, sampled from the top layer down (App. C and D).
 
-p_B, q_S and p_T are all ladders; they differ only in what they condition on. A filling says what its context is and
-what one layer's distribution is; drawing and scoring are written once, here.
+p_B, q_S and p_T are ladders; they differ in what they are conditioned on. Subclasses implement the context and the
+distribution of one layer. The base class implements sampling and evaluation.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from tdvae.distributions import DiagonalNormal, NormalMixture
 from tdvae.nn.dense import MapFactory
 from tdvae.types import Latent
 
-# Soft bounds of log σ: a part of the state that never changes would drive the transition's σ to 0 without them.
+# Soft bounds of log σ. Without them, the σ of p_T would go to 0 for coordinates of z that never change.
 LOG_SIGMA_MIN, LOG_SIGMA_MAX = -6.0, 2.0
 
 
-LayerLaw = DiagonalNormal | NormalMixture
+LayerDistribution = DiagonalNormal | NormalMixture
 
 
 @dataclass(frozen=True)
 class LadderDistribution:
-    """One law per layer, each given the layers above it as they were drawn; ``layers[0]`` is z^1's."""
+    """One distribution per layer, each conditioned on the values of the layers above; ``layers[0]`` is that of z^1."""
 
-    layers: tuple[LayerLaw, ...]
+    layers: tuple[LayerDistribution, ...]
 
     def log_prob(self, z: Latent) -> Tensor:
-        """The joint log density: of that z whose upper layers these normals were conditioned on."""
-        return sum_layers([normal.log_prob(v) for normal, v in zip(self.layers, z.layers, strict=True)])
+        """The joint log density of ``z``, whose upper layers the layers' distributions have to be conditioned on."""
+        return sum_layers([layer.log_prob(v) for layer, v in zip(self.layers, z.layers, strict=True)])
 
-    def fixed(self) -> LadderDistribution:
-        """The same laws as constants: a log density's gradient then comes through the draw alone."""
-        return LadderDistribution(tuple(law.fixed() for law in self.layers))
+    def detach(self) -> LadderDistribution:
+        """The same distributions with parameters that receive no gradient; a sample still does."""
+        return LadderDistribution(tuple(layer.detach() for layer in self.layers))
 
     def kl(self, other: LadderDistribution) -> Tensor:
-        """Closed form, layer by layer given the same upper layers: L^1_{t1} + L^2_{t1} of App. D. For normals only."""
+        """KL(self ‖ other) in closed form: L^1_{t1} + L^2_{t1} of App. D. Layers must be normal, given the same z."""
         return sum_layers([_normal(q).kl(_normal(p)) for q, p in zip(self.layers, other.layers, strict=True)])
 
 
-def _normal(law: LayerLaw) -> DiagonalNormal:
-    assert isinstance(law, DiagonalNormal)  # only p_T has mixtures, and no KL is taken of it
-    return law
+def _normal(layer: LayerDistribution) -> DiagonalNormal:
+    assert isinstance(layer, DiagonalNormal)  # only p_T has mixtures, and no KL of p_T is computed
+    return layer
 
 
 def sum_layers(values: list[Tensor]) -> Tensor:
@@ -55,67 +55,69 @@ def sum_layers(values: list[Tensor]) -> Tensor:
 
 
 class Ladder(nn.Module, ABC):
-    """A conditional distribution of a state. Fillings define ``context`` and ``layer``; some need ``after`` as well."""
+    """A conditional distribution of a state. Subclasses implement `context` and `layer`, and some override `after`."""
 
     depth: int
 
     @abstractmethod
-    def context(self, *given: Any) -> Any:
-        """What all layers share, computed once from the conditional's arguments."""
+    def context(self, *conditions: Any) -> Any:
+        """The features that all layers share, computed once from the variables it is conditioned on."""
 
     @abstractmethod
-    def layer(self, index: int, context: Any, above: Sequence[Tensor]) -> LayerLaw:
-        """The distribution of z^{index + 1}, given the context and the layers above it."""
+    def layer(self, index: int, context: Any, above: Sequence[Tensor]) -> LayerDistribution:
+        """The distribution of z^{index + 1}, given the context and the samples of the layers above."""
 
-    def after(self, index: int, context: Any, drawn: Tensor) -> Any:
-        """The context of the layers below z^{index + 1}, once that is known: where a running summary grows (App. C)."""
+    def after(self, index: int, context: Any, sample: Tensor) -> Any:
+        """The context of the layers below z^{index + 1}, given its sample; for a recurrent summary (App. C)."""
         return context
 
-    def bind(self, *given: Any) -> Conditional:
-        """The distribution with its arguments fixed, for drawing and scoring in one context."""
-        return Conditional(self, self.context(*given))
+    def bind(self, *conditions: Any) -> Conditional:
+        """The distribution given ``conditions``, for several samples and evaluations with one context."""
+        return Conditional(self, self.context(*conditions))
 
-    def sample(self, *given: Any) -> tuple[Latent, LadderDistribution]:
-        """Draw a state top-down, together with the distribution it was drawn from."""
-        return self.bind(*given).sample()
+    def sample(self, *conditions: Any) -> tuple[Latent, LadderDistribution]:
+        """Sample a state from the top layer down; returns it with the distribution it was sampled from."""
+        return self.bind(*conditions).sample()
 
-    def given(self, z: Latent, *given: Any) -> LadderDistribution:
-        """The distribution of a state drawn elsewhere: each layer sees the layers of ``z`` above it."""
-        return self.bind(*given).given(z)
+    def given(self, z: Latent, *conditions: Any) -> LadderDistribution:
+        """The distribution of each layer, conditioned on the layers of ``z`` above it."""
+        return self.bind(*conditions).given(z)
 
-    def descend(self, context: Any, choose: Callable[[int, LayerLaw], Tensor]) -> tuple[Latent, LadderDistribution]:
-        """From the top layer down: each layer's distribution, and the value that ``choose`` takes for it."""
-        states: tuple[Tensor, ...] = ()
-        laws: tuple[LayerLaw, ...] = ()
+    def descend(
+        self, context: Any, choose: Callable[[int, LayerDistribution], Tensor]
+    ) -> tuple[Latent, LadderDistribution]:
+        """Compute the distribution of each layer from the top down, with the values that ``choose`` returns."""
+        values: tuple[Tensor, ...] = ()
+        layers: tuple[LayerDistribution, ...] = ()
         for index in reversed(range(self.depth)):
-            law = self.layer(index, context, states)
-            laws = (law, *laws)
-            states = (choose(index, law), *states)
-            if index > 0:  # below z^1 there is nothing to prepare for
-                context = self.after(index, context, states[0])
-        return Latent(states), LadderDistribution(laws)
+            layer = self.layer(index, context, values)
+            layers = (layer, *layers)
+            values = (choose(index, layer), *values)
+            if index > 0:
+                context = self.after(index, context, values[0])
+        return Latent(values), LadderDistribution(layers)
 
 
 @dataclass(frozen=True)
 class Conditional:
-    """A ladder in one context."""
+    """A ladder with a fixed context."""
 
     ladder: Ladder
     context: Any
 
     def sample(self) -> tuple[Latent, LadderDistribution]:
-        """A draw, and the distribution it was drawn from."""
-        return self.ladder.descend(self.context, lambda index, law: law.sample())
+        """Sample a state; returns it with the distribution it was sampled from."""
+        return self.ladder.descend(self.context, lambda index, layer: layer.sample())
 
     def given(self, z: Latent) -> LadderDistribution:
-        """The distribution of a state drawn elsewhere."""
-        return self.ladder.descend(self.context, lambda index, law: z.layers[index])[1]
+        """The distribution of each layer, conditioned on the layers of ``z`` above it."""
+        return self.ladder.descend(self.context, lambda index, layer: z.layers[index])[1]
 
 
 class DenseHeads(nn.Module):
-    """One D map per layer: N(D(context, z^{l+1}, …, z^L)), its mean measured from ``around`` if that is given.
+    """One D map per layer: N(D(context, z^{l+1}, …, z^L)), with ``base_mean`` added to its mean if given.
 
-    ``init_log_sigma`` is where the log σ of all layers start from.
+    ``init_log_sigma`` is the initial log σ of all layers, and ``gain`` scales the initial outputs.
     """
 
     log_temperature: Tensor
@@ -131,24 +133,24 @@ class DenseHeads(nn.Module):
         )
 
     def forward(
-        self, index: int, context: Tensor, above: Sequence[Tensor], around: Latent | None = None
+        self, index: int, context: Tensor, above: Sequence[Tensor], base_mean: Latent | None = None
     ) -> DiagonalNormal:
         output = self.maps[index](torch.cat([context, *above], dim=-1))
-        # Log densities are differences of large numbers: in full precision, whatever the maps were computed in.
+        # Log densities are differences of large numbers, so they are computed in full precision.
         mean, log_sigma = output.to(next(self.parameters()).dtype).chunk(2, dim=-1)
-        if around is not None:
-            mean = around.layers[index] + mean
-        return DiagonalNormal(mean, softly_bounded(self.init_log_sigma + log_sigma) + self.log_temperature)
+        if base_mean is not None:
+            mean = base_mean.layers[index] + mean
+        return DiagonalNormal(mean, bound_log_sigma(self.init_log_sigma + log_sigma) + self.log_temperature)
 
 
-def softly_bounded(log_sigma: Tensor) -> Tensor:
-    """Between LOG_SIGMA_MIN and LOG_SIGMA_MAX, and hardly changed well inside."""
+def bound_log_sigma(log_sigma: Tensor) -> Tensor:
+    """A smooth function with values between LOG_SIGMA_MIN and LOG_SIGMA_MAX, close to the identity well inside."""
     log_sigma = LOG_SIGMA_MAX - F.softplus(LOG_SIGMA_MAX - log_sigma)
     return LOG_SIGMA_MIN + F.softplus(log_sigma - LOG_SIGMA_MIN)
 
 
 def product(prior: DiagonalNormal, message: DiagonalNormal) -> DiagonalNormal:
-    """The normalised product of two normals: precisions add, means are weighted by them."""
+    """The normalised product of two normal densities: precisions add, and weight the means."""
     weight = torch.sigmoid(2 * (prior.log_sigma - message.log_sigma))  # the message's share of the precision
     return DiagonalNormal(
         prior.mean + weight * (message.mean - prior.mean),

@@ -1,12 +1,12 @@
-r"""An LSTM over whole sequences, for one network or for a stack of networks at once.
+r"""An LSTM over whole sequences, for one network or for a stack of networks.
 
 .. math::
     i, f, o, g = [h_{t-1}, x_t, 1]\, W, \qquad
     c_t = \sigma(f)\, c_{t-1} + \sigma(i) \tanh(g), \qquad
     h_t = \sigma(o) \tanh(c_t)
 
-`torch.nn.LSTM` cannot be mapped over stacked weights (`torch.func.vmap`), and a loop over cells that autograd records
-is slow. Here a step of a whole stack is one batched product, and the backward pass is written out by hand.
+`torch.nn.LSTM` does not support `torch.func.vmap` over stacked weights, and a loop over LSTM cells is slow with
+autograd. Here a time step of a whole stack is one batched matrix product, with a hand-written backward pass.
 """
 
 from __future__ import annotations
@@ -21,42 +21,43 @@ _tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
 
 def lstm_scan(inputs: Tensor, weight: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    """All h_t (N, T, H) and the last c, from inputs (N, T, D), weight (H + D + 1, 4 H) and the first h and c (N, H).
+    """All h_t (N, T, H) and the last c, given inputs (N, T, D), weight (H + D + 1, 4 H) and initial h and c (N, H).
 
-    Under `torch.func.vmap` the whole stack is scanned at once.
+    Under `torch.func.vmap` the whole stack is computed together.
     """
     codes, last, *_ = _Scan.apply(inputs.transpose(0, 1)[:, None], weight[None], h[None], c[None])
     return codes[:, 0].transpose(0, 1), last[0]
 
 
 class _Scan(torch.autograd.Function):
-    """Time first, then the stack: inputs (T, R, N, D), weight (R, H + D + 1, 4 H), h and c (R, N, H).
+    """The scan of R stacked networks: inputs (T, R, N, D), weight (R, H + D + 1, 4 H), h and c (R, N, H).
 
-    Gives codes (T, R, N, H), the last c, and what the backward pass needs: [h_{t-1}, x_t, 1], all c, the gates after
-    their nonlinearities, tanh(c). Buffers are filled in place: fresh memory costs as much as the arithmetic.
+    Returns the codes (T, R, N, H), the last c, and the tensors for the backward pass: [h_{t-1}, x_t, 1], all c, the
+    gates after their nonlinearities, and tanh(c). Buffers are allocated once and filled in place, because allocating
+    memory takes as long as the arithmetic.
     """
 
     @staticmethod
     def forward(inputs: Tensor, weight: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
         (steps, runs, batch, width), size = inputs.shape, h.shape[-1]
-        doubled = weight.clone()
-        doubled[..., 3 * size :] *= 2  # tanh(a) = 2 σ(2 a) - 1: one sigmoid for all gates, and σ is the faster one
-        entering = inputs.new_empty(steps + 1, runs, batch, size + width + 1)
-        entering[:steps, ..., size : size + width] = inputs
-        entering[..., -1] = 1.0
-        entering[0, ..., :size] = h
+        scaled_weight = weight.clone()
+        scaled_weight[..., 3 * size :] *= 2  # tanh(a) = 2 σ(2 a) - 1: one sigmoid for all gates, faster than tanh
+        gate_inputs = inputs.new_empty(steps + 1, runs, batch, size + width + 1)
+        gate_inputs[:steps, ..., size : size + width] = inputs
+        gate_inputs[..., -1] = 1.0
+        gate_inputs[0, ..., :size] = h
         cells = inputs.new_empty(steps + 1, runs, batch, size)
         cells[0] = c
         gates = inputs.new_empty(steps, runs, batch, 4 * size)
         tanhs = inputs.new_empty(steps, runs, batch, size)
         for t in range(steps):
             cell, tanh = cells[t + 1], tanhs[t]
-            i, f, o, g = torch.bmm(entering[t], doubled, out=gates[t]).sigmoid_().split(size, -1)
+            i, f, o, g = torch.bmm(gate_inputs[t], scaled_weight, out=gates[t]).sigmoid_().split(size, -1)
             g.mul_(2).sub_(1)
             torch.mul(f, cells[t], out=cell).addcmul_(i, g)
             torch.mul(cell, 2, out=tanh).sigmoid_().mul_(2).sub_(1)
-            torch.mul(o, tanh, out=entering[t + 1, ..., :size])
-        return entering[1:, ..., :size].contiguous(), cells[-1].clone(), entering, cells, gates, tanhs
+            torch.mul(o, tanh, out=gate_inputs[t + 1, ..., :size])
+        return gate_inputs[1:, ..., :size].contiguous(), cells[-1].clone(), gate_inputs, cells, gates, tanhs
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
@@ -65,7 +66,7 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        weight, entering, cells, gates, tanhs = ctx.saved_tensors
+        weight, gate_inputs, cells, gates, tanhs = ctx.saved_tensors
         (steps, *_, size), d_codes = tanhs.shape, grads[0]
         into_h = weight[:, :size].mT.contiguous()
         into_x = weight[:, size:-1].mT.contiguous()
@@ -73,7 +74,9 @@ class _Scan(torch.autograd.Function):
         d_gates, scratch = torch.empty_like(gates[0]), torch.empty_like(d_h)
         d_i, d_f, d_o, d_g = d_gates.split(size, -1)
         d_weight = torch.zeros_like(weight)
-        d_inputs = d_codes.new_empty(*entering.shape[:3], into_x.shape[-1])[:steps] if ctx.needs_input_grad[0] else None
+        d_inputs = (
+            d_codes.new_empty(*gate_inputs.shape[:3], into_x.shape[-1])[:steps] if ctx.needs_input_grad[0] else None
+        )
         for t in reversed(range(steps)):
             i, f, o, g = gates[t].split(size, -1)
             d_h += d_codes[t]
@@ -84,16 +87,16 @@ class _Scan(torch.autograd.Function):
             _tanh_backward(torch.mul(d_c, i, out=scratch), g, grad_input=d_g)
             d_c *= f
             torch.bmm(d_gates, into_h, out=d_h)
-            d_weight.baddbmm_(entering[t].mT, d_gates)
+            d_weight.baddbmm_(gate_inputs[t].mT, d_gates)
             if d_inputs is not None:
                 torch.bmm(d_gates, into_x, out=d_inputs[t])
         return d_inputs, d_weight, d_h, d_c
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *given: Tensor) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        """The mapped axis joins the stack axis, which is the second of ``inputs`` and the first of the others."""
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Tensor) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        """Merge the mapped dimension with the stack dimension: the second of ``inputs``, the first of the others."""
         stacked = []
-        for position, (tensor, dim) in enumerate(zip(given, in_dims, strict=True)):
+        for position, (tensor, dim) in enumerate(zip(args, in_dims, strict=True)):
             mapped = tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
             axis = 1 if position == 0 else 0
             stacked.append(mapped.movedim(0, axis).flatten(axis, axis + 1))

@@ -1,4 +1,4 @@
-"""Belief networks: what turns x_≤t into the code b_t. One body serves both the online step and the scan."""
+"""Belief networks, which compute the code b_t from x_≤t, and summaries of the actions of a jump."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tdvae.types import Belief
 
 
 class BeliefNetwork(nn.Module, ABC):
-    """``scan`` over a sequence is the only recurrence; an online step is a scan of length 1."""
+    """A recurrent network. `scan` reads a whole sequence; an online update is a scan of length 1."""
 
-    size: int  # width of the code b_t
+    size: int  # of the code b_t
 
     @abstractmethod
     def initial(self, batch_size: int) -> Belief:
@@ -23,25 +23,25 @@ class BeliefNetwork(nn.Module, ABC):
 
     @abstractmethod
     def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
-        """Read inputs (N, T, D): the codes after each step (N, T, size), and the belief at the end."""
+        """Read inputs (N, T, D); returns the codes after each step (N, T, size) and the last belief."""
 
 
-def _remember_by_default(cell: nn.Module, biases: str, size: int) -> None:
-    """Forget-gate bias + 1: memory, and its gradient, last longer from the first step on (gate order i, f, g, o)."""
+def _add_forget_bias(cell: nn.Module, biases: str, size: int) -> None:
+    """Add 1 to the forget-gate bias, so that memory and gradients initially last longer (gate order i, f, g, o)."""
     with torch.no_grad():
         cell.get_parameter(biases)[size : 2 * size].add_(1.0)
 
 
 def full_precision(like: Tensor) -> torch.autocast:
-    """Memory accumulates rounding errors, and not every processor has half-precision recurrences."""
+    """Disable autocast: recurrences accumulate rounding errors, and some processors lack them in half precision."""
     return torch.autocast(like.device.type, enabled=False)
 
 
 class LSTMBelief(BeliefNetwork):
     """h_t, c_t = LSTM(x_t, h_{t-1}, c_{t-1}), and b_t = h_t (App. D).
 
-    With ``input_skip`` > 0 the code also has the last inputs, b_t = [h_t, x_t, x_{t-1}, …], so that what is seen now
-    need not pass through the memory first.
+    With ``input_skip`` > 0 the code also contains the last ``input_skip`` inputs, b_t = [h_t, x_t, x_{t-1}, …], so that
+    recent observations are available without passing through the LSTM.
     """
 
     def __init__(self, inputs: int, size: int, input_skip: int = 0) -> None:
@@ -49,41 +49,42 @@ class LSTMBelief(BeliefNetwork):
         self.inputs, self.input_skip = inputs, input_skip
         self.size = size + input_skip * inputs
         self.lstm = nn.LSTM(inputs, size, batch_first=True)
-        _remember_by_default(self.lstm, "bias_ih_l0", size)
+        _add_forget_bias(self.lstm, "bias_ih_l0", size)
         self.first = nn.Parameter(torch.zeros(2, size))
 
     def initial(self, batch_size: int) -> Belief:
         h, c = self.first[:, None].expand(2, batch_size, -1)
         if not self.input_skip:
             return Belief(h, (h, c))
-        before = h.new_zeros(batch_size, self.input_skip * self.inputs)
-        return Belief(torch.cat([h, before], dim=-1), (h, c, before))
+        last_inputs = h.new_zeros(batch_size, self.input_skip * self.inputs)
+        return Belief(torch.cat([h, last_inputs], dim=-1), (h, c, last_inputs))
 
     def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
-        h, c, *before = belief.carry
+        h, c, *last_inputs = belief.carry
         with full_precision(inputs):
             codes, (hs, cs) = self.lstm(inputs.to(self.first.dtype), (h[None].contiguous(), c[None].contiguous()))
         if not self.input_skip:
             return codes, Belief(codes[:, -1], (hs[0], cs[0]))
-        # The last inputs of before, then all of now: the one ``lag`` steps ago is a window of these.
-        past = torch.cat([before[0].unflatten(-1, (self.input_skip, self.inputs)), inputs.to(codes.dtype)], dim=1)
+        # All inputs including the earlier ones; those of ``lag`` steps ago are a slice of them.
+        past = torch.cat([last_inputs[0].unflatten(-1, (self.input_skip, self.inputs)), inputs.to(codes.dtype)], dim=1)
         length = inputs.shape[1]
-        windows = [past[:, self.input_skip - lag : self.input_skip - lag + length] for lag in range(self.input_skip)]
-        codes = torch.cat([codes, *windows], dim=-1)
+        lagged = [past[:, self.input_skip - lag : self.input_skip - lag + length] for lag in range(self.input_skip)]
+        codes = torch.cat([codes, *lagged], dim=-1)
         return codes, Belief(codes[:, -1], (hs[0], cs[0], past[:, -self.input_skip :].flatten(1)))
 
 
 class ChronoLSTMBelief(BeliefNetwork):
-    r"""An LSTM that starts out remembering: its cells' time constants are spread over ``timescales`` steps.
+    r"""An LSTM whose cells are initialised with long memory: time constants τ in the range ``timescales``, in steps.
 
-    The forget gate's bias is log τ and the input gate's its negative (Tallec and Ollivier 2018), so that a path for the
-    gradient over τ steps exists before anything is learned. Its scan can be stacked (`tdvae.stack`).
+    The initial bias of the forget gate is log τ, that of the input gate -log τ (Tallec and Ollivier 2018), so gradients
+    reach back over τ steps from the start of training. This LSTM supports stacked weights (`tdvae.stack`).
     """
 
     def __init__(self, inputs: int, size: int, timescales: tuple[float, float]) -> None:
         super().__init__()
         self.size = size
-        # Inputs drive the gates in full: scaled down as the state's, a single number would hardly be heard.
+        # Input weights are scaled by the number of inputs only. With the smaller scale of the recurrent weights, a
+        # single input would have almost no effect.
         weight = torch.empty(size + inputs + 1, 4 * size).uniform_(-1, 1) / math.sqrt(inputs)
         for gate in weight[:size].split(size, dim=1):
             nn.init.orthogonal_(gate)
@@ -103,10 +104,10 @@ class ChronoLSTMBelief(BeliefNetwork):
 
 
 class DeepLSTMBelief(BeliefNetwork):
-    r"""Layers with top-down links (App. C): :math:`b^l_t = RNN(b^l_{t-1}; b^{l-1}_t, b^{l+1}_{t-1}, x_t)`.
+    r"""LSTM layers with top-down connections (App. C): :math:`b^l_t = RNN(b^l_{t-1}; b^{l-1}_t, b^{l+1}_{t-1}, x_t)`.
 
-    Layer 1 receives :math:`b^L_{t-1}` as its :math:`b^0`; the top layer has none above. The code is all layers side by
-    side.
+    Layer 1 receives :math:`b^L_{t-1}` as its :math:`b^0`; the top layer has no layer above. The code is the
+    concatenation of all layers.
     """
 
     def __init__(self, inputs: int, size: int, layers: int) -> None:
@@ -116,7 +117,7 @@ class DeepLSTMBelief(BeliefNetwork):
             nn.LSTMCell(inputs + size + (size if layer < layers - 1 else 0), size) for layer in range(layers)
         )
         for cell in self.cells:
-            _remember_by_default(cell, "bias_ih", size)
+            _add_forget_bias(cell, "bias_ih", size)
         self.first = nn.Parameter(torch.zeros(2, layers * size))
 
     def initial(self, batch_size: int) -> Belief:
@@ -128,9 +129,9 @@ class DeepLSTMBelief(BeliefNetwork):
         codes: list[Tensor] = []
         for x in inputs.unbind(1):
             below = h[-1]
-            before = list(h)
+            previous = list(h)
             for layer, cell in enumerate(self.cells):
-                above = before[layer + 1 : layer + 2]
+                above = previous[layer + 1 : layer + 2]
                 h[layer], c[layer] = cell(torch.cat([x, below, *above], dim=-1), (h[layer], c[layer]))
                 below = h[layer]
             codes.append(torch.cat(h, dim=-1))
@@ -140,13 +141,14 @@ class DeepLSTMBelief(BeliefNetwork):
 class LinearRecurrenceBelief(BeliefNetwork):
     r"""A bank of damped rotations, :math:`h_t = \lambda \odot h_{t-1} + \mathrm{drive}(x_t)`, complex and diagonal.
 
-    Linear in x, so a whole sequence costs a few matrix products instead of T dependent steps, and memory is a matter of
-    :math:`|\lambda|`, which starts at time constants spread over ``timescales`` steps. The code is the modes, their
-    magnitudes, the input itself and how long the sequence has run; what is not linear in the past is the readout's.
+    The recurrence is linear in x, so a whole sequence needs a few matrix products instead of T dependent steps.
+    :math:`|\lambda|` determines the memory; its initial time constants lie in the range ``timescales``, in steps. The
+    code contains the modes, their magnitudes, the last input and features of the number of steps so far. Nonlinear
+    functions of the past are left to the readout.
     """
 
     ages: Tensor
-    AGES = (3.0, 8.0, 20.0, 50.0, 120.0)
+    AGES = (3.0, 8.0, 20.0, 50.0, 120.0)  # time constants of the features of the number of steps
 
     def __init__(self, inputs: int, modes: int, timescales: tuple[float, float], max_frequency: float) -> None:
         super().__init__()
@@ -155,10 +157,10 @@ class LinearRecurrenceBelief(BeliefNetwork):
         self.log_decay = nn.Parameter(-torch.empty(modes).uniform_(math.log(shortest), math.log(longest)))
         self.angle = nn.Parameter(torch.linspace(0.02, max_frequency, modes))
         self.drive = nn.Linear(inputs, modes, bias=False)
-        if inputs == 1:  # modes are told apart by their poles alone
+        if inputs == 1:  # modes differ by their poles alone
             nn.init.ones_(self.drive.weight)
         self.inputs = inputs
-        self.chunk = max(1, min(20, 64 // inputs))  # long chunks are few, but the matrix grows with chunk × inputs
+        self.chunk = max(1, min(20, 64 // inputs))  # longer chunks are fewer, but the matrix has chunk × inputs rows
         self.register_buffer("ages", torch.tensor(self.AGES), persistent=False)
         self.first = nn.Parameter(torch.zeros(2, modes))
 
@@ -170,13 +172,13 @@ class LinearRecurrenceBelief(BeliefNetwork):
     def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
         first, steps = belief.carry
         length, chunk = inputs.shape[1], min(self.chunk, inputs.shape[1])
-        within = self._respond(inputs, chunk)
-        reach = self._powers(torch.arange(1, chunk + 1, device=inputs.device))
-        h, before = first, []
-        for last in within[:, :, -1].unbind(1):
-            before.append(h)
-            h = last + reach[-1] * h
-        states = (within + reach * torch.stack(before, dim=1)[:, :, None]).flatten(1, 2)[:, :length]
+        responses = self._chunk_responses(inputs, chunk)
+        powers = self._powers(torch.arange(1, chunk + 1, device=inputs.device))
+        h, chunk_starts = first, []
+        for last in responses[:, :, -1].unbind(1):
+            chunk_starts.append(h)
+            h = last + powers[-1] * h
+        states = (responses + powers * torch.stack(chunk_starts, dim=1)[:, :, None]).flatten(1, 2)[:, :length]
         steps = steps[:, None] + torch.arange(1, length + 1, device=inputs.device)[None, :, None]
         codes = self._code(states, inputs, steps)
         return codes, Belief(codes[:, -1], (states[:, -1], steps[:, -1]))
@@ -186,20 +188,20 @@ class LinearRecurrenceBelief(BeliefNetwork):
         exponents = exponents[:, None].to(self.angle.dtype)
         return torch.polar(torch.exp(-exponents * self.log_decay.exp()), exponents * self.angle)
 
-    def _respond(self, inputs: Tensor, chunk: int) -> Tensor:
-        """Each chunk's states as if nothing had come before it, (N, J, chunk, modes): one matrix product.
+    def _chunk_responses(self, inputs: Tensor, chunk: int) -> Tensor:
+        """The states of each chunk from a zero initial state, (N, J, chunk, modes), by one matrix product.
 
-        The matrix takes the chunk's inputs to its states: λ to the power of the lag, times what drives the mode.
+        The matrix maps the inputs of a chunk to its states: λ to the power of the lag, times the drive of the mode.
         """
         padded = nn.functional.pad(inputs, (0, 0, 0, -inputs.shape[1] % chunk))
         lag = torch.arange(chunk, device=inputs.device)
         lag = lag - lag[:, None]  # (from, to)
         kernel = self._powers(lag.clamp(min=0).flatten()).unflatten(0, (chunk, chunk)) * (lag >= 0)[..., None]
-        # A mode that remembers long sums over more steps: the root gives all of them output of about one size.
+        # Modes with long memory sum over more steps. The square root normalises all modes to about the same scale.
         drive = self.drive.weight.mT * torch.sqrt(2 * self.log_decay.detach().exp())  # (inputs, modes)
         matrix = torch.view_as_real(kernel)[:, None] * drive[None, :, None, :, None]
         flat = padded.reshape(len(inputs), -1, chunk * self.inputs) @ matrix.flatten(0, 1).flatten(1)
-        # Mixed precision may have halved the product; complex numbers exist in full precision only.
+        # With autocast the product may be in half precision, which complex tensors do not support.
         return torch.view_as_complex(flat.to(self.angle.dtype).unflatten(-1, (chunk, self.modes, 2)))
 
     def _code(self, h: Tensor, x: Tensor, steps: Tensor) -> Tensor:
@@ -208,7 +210,7 @@ class LinearRecurrenceBelief(BeliefNetwork):
 
 
 class ActionSummary(nn.Module):
-    """All actions of a jump, a_{t1+1} … a_{t2}, as one vector: a GRU's last state, so order and number both count."""
+    """Summarises the actions of a jump, a_{t1+1} … a_{t2}, in one vector: the last state of a GRU."""
 
     def __init__(self, actions: int, size: int) -> None:
         super().__init__()
@@ -216,7 +218,7 @@ class ActionSummary(nn.Module):
         self.gru = nn.GRU(actions, size, batch_first=True)
 
     def forward(self, actions: Tensor, dt: Tensor) -> Tensor:
-        """actions (..., J, A) padded at the end, of which the first ``dt`` (...) count; returns (..., size)."""
+        """Summarise the first ``dt`` (...) of the padded actions (..., J, A); returns (..., size)."""
         lead = actions.shape[:-2]
         actions = actions.to(next(self.parameters()).dtype)
         with full_precision(actions):
@@ -226,12 +228,12 @@ class ActionSummary(nn.Module):
 
 
 class SingleAction(nn.Module):
-    """The action of a jump of one step, as it is."""
+    """The unchanged action of a jump of one step."""
 
     def __init__(self, actions: int) -> None:
         super().__init__()
         self.size = actions
 
     def forward(self, actions: Tensor, dt: Tensor) -> Tensor:
-        """actions (..., 1, A) to (..., A)."""
+        """Reshape actions (..., 1, A) to (..., A)."""
         return actions[..., 0, :]

@@ -1,4 +1,4 @@
-"""The one training loop, its config, its checkpoints and its log. It sees a Learner, never a concrete model."""
+"""Training: config, loop, checkpoints and log. The loop depends on the `Learner` interface, not on concrete models."""
 
 from tdvae.training.config import TrainConfig
 from tdvae.training.loop import FitResult, fit

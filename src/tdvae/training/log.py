@@ -1,4 +1,4 @@
-"""Where a training's numbers go: metrics.jsonl, optionally TensorBoard, and a progress bar for whoever watches."""
+"""Logs of a training run: metrics.jsonl, optionally TensorBoard, and a progress bar."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Progress = Literal["bar", "lines", "none"]
 
 
 class Log(Protocol):
-    """What the loop tells while it runs. Other ranks than the first get one that does nothing."""
+    """Log interface of the training loop. All ranks but the first use a `SilentLog`."""
 
     def record(self, step: int, values: dict[str, float]) -> None: ...
     def progress(self, step: int, terms: dict[str, float]) -> None: ...
@@ -25,6 +25,8 @@ class Log(Protocol):
 
 
 class SilentLog:
+    """A log that discards everything."""
+
     def record(self, step: int, values: dict[str, float]) -> None:
         pass
 
@@ -36,11 +38,11 @@ class SilentLog:
 
 
 class RunLog:
-    """metrics.jsonl in the run folder; resuming first drops the lines that the lost steps had written."""
+    """Writes metrics.jsonl in the run folder. On resume, lines of steps after the checkpoint are removed first."""
 
     def __init__(self, run_dir: Path, start: int, steps: int, tensorboard: bool, show: Progress) -> None:
         self.path = run_dir / "metrics.jsonl"
-        self._forget_after(start)
+        self._remove_lines_after(start)
         self.file = self.path.open("a")
         self.board = _summary_writer(run_dir / "tensorboard", start) if tensorboard else None
         self.name = run_dir.name
@@ -81,8 +83,8 @@ class RunLog:
         if self.board is not None:
             self.board.close()
 
-    def _forget_after(self, start: int) -> None:
-        """Keep whole lines up to the step that is resumed from: a killed run may have logged more, or half a line."""
+    def _remove_lines_after(self, start: int) -> None:
+        """Keep complete lines up to step ``start``; a killed run may have logged later steps or a partial line."""
         kept = []
         for line in self.path.read_text().splitlines(keepends=True) if self.path.exists() else []:
             if line.endswith("\n") and json.loads(line)["step"] <= start:
@@ -94,5 +96,7 @@ def _summary_writer(folder: Path, start: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise InputError("tensorboard: not installed; pip install 'tdvae[tensorboard]'") from error
+        raise InputError(
+            "tensorboard: expected the package to be installed; pip install 'tdvae[tensorboard]'"
+        ) from error
     return SummaryWriter(str(folder), purge_step=start + 1 if start else None)

@@ -1,7 +1,8 @@
-"""The only training loop.
+"""The training loop.
 
-Its whole random state is (seed, step): data order, pairs and noise of every step are drawn from seeds derived from
-them. So a resumed run repeats an uninterrupted one bit by bit; a checkpoint needs weights, optimisers and the step.
+Its random state is (seed, step): the data order, the pairs and the noise of every step are drawn with seeds derived
+from them. A resumed run is therefore bit-identical to an uninterrupted one, and a checkpoint holds only the weights,
+the states of the optimisers and the step.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Finish = Callable[[], dict[str, float]]
 
 @dataclass(frozen=True)
 class FitResult:
-    """How a training ended: what `fit` returns.
+    """The result of `fit`.
 
     >>> import torch, tdvae
     >>> data = tdvae.data.from_arrays(torch.randn(16, 10))
@@ -50,13 +51,13 @@ class FitResult:
 
     run_dir: Path
     steps: int
-    best_step: int  # the last one, without validation
+    best_step: int  # step with the best validation loss; the last one without validation
     best_validation: float | None  # nats per pair on the validation sequences
-    seconds: float | None  # of training, without what an interruption lost; unknown if an old checkpoint did not say
+    seconds: float | None  # training time without lost steps; None if resumed from a checkpoint that lacks it
 
 
-class _Wire(nn.Module):
-    """The learner behind plain tensors, which is what Fabric and DDP carry."""
+class _TensorLearner(nn.Module):
+    """Wraps a learner so that its arguments and results are tensors, which Fabric and DDP can handle."""
 
     def __init__(self, learner: Learner) -> None:
         super().__init__()
@@ -65,7 +66,7 @@ class _Wire(nn.Module):
     def forward(
         self, batch: dict[str, Tensor], t1: Tensor, t2: Tensor, kl_weight: float = 1.0
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss with its terms of z weighted, and all terms."""
+        """The weighted loss, and its unweighted terms."""
         terms: Terms = self.learner(Sequences(**batch), Pairs(t1, t2))
         return terms.weighted(kl_weight), terms.named()
 
@@ -83,13 +84,14 @@ def fit(
     watch: Watch | None = None,
     finish: Finish | None = None,
 ) -> FitResult:
-    """Train ``learner`` and leave it with its best validated weights (the last ones, without validation).
+    """Train ``learner``. Afterwards it has the weights with the best validation loss, or the last without validation.
 
-    ``run_dir`` becomes a run: config.json, metrics.jsonl, checkpoints/. An existing one is refused, unless ``resume``.
-    ``info`` is kept in config.json, for whoever opens the run later. ``progress`` is a bar where there is a
-    terminal and else ``lines``, one at each validation; or ``none``. ``watch`` measures anything else about the
-    learner, as often as validation, for metrics.jsonl. ``finish`` is called once with the best validated weights, may
-    change them (calibration), and what it returns is logged; the weights are saved again.
+    The files of the run are written to ``run_dir``: config.json, metrics.jsonl, checkpoints/. If the folder is not
+    empty, ``resume`` must be true. ``info`` is stored in config.json. ``progress`` is ``bar`` (``lines`` if
+    there is no terminal), ``lines`` (one line at each validation) or ``none``. ``watch`` returns further metrics; it is
+    called as often as validation, and the metrics are written to metrics.jsonl.
+    ``finish`` is called once after training, with the best weights loaded. It may change them, for calibration. The
+    metrics it returns are logged, and the weights are saved again.
 
     >>> import torch, tdvae
     >>> train, validation, test = tdvae.data.split(tdvae.data.from_arrays(torch.randn(100, 10)), seed=0)
@@ -110,6 +112,8 @@ def fit(
 
 
 class _Training:
+    """The state of one call of `fit`."""
+
     def __init__(
         self,
         learner: Learner,
@@ -133,17 +137,17 @@ class _Training:
         self.seconds_before: float | None = 0.0
         self.began = time.monotonic()
         description = self._description(info)
-        self._open(resume, description)
+        self._prepare_folder(resume, description)
         optimizers = make_optimizers(config, learner)
         self.rates = [group["lr"] for o in optimizers for group in o.param_groups]
-        module, *wrapped = self.fabric.setup(_Wire(learner), *optimizers)
+        module, *wrapped = self.fabric.setup(_TensorLearner(learner), *optimizers)
         self.module, self.optimizers = module, wrapped
         if resume:
             self._restore()
         if self.fabric.is_global_zero:
             checkpoint.write_file(self.run_dir / "config.json", checkpoint.to_json(description))
 
-    # One step, and all of them
+    # Training steps
 
     def run(self) -> FitResult:
         log = self._log()
@@ -156,7 +160,7 @@ class _Training:
                 self._take_best(log)
         finally:
             log.close()
-            self.learner.to(self.home)  # where the caller had it
+            self.learner.to(self.home)  # the device it was on before
         if self.validation is None:
             return FitResult(self.run_dir, self.step, self.step, None, self._seconds())
         return FitResult(self.run_dir, self.step, self.best_step, self.best, self._seconds())
@@ -192,7 +196,7 @@ class _Training:
         return {name: term.detach() for name, term in terms.items()}
 
     def _draw(self, step: int) -> tuple[dict[str, Tensor], Pairs]:
-        """This rank's share of the step's batch, and its pairs. Every rank draws the whole and takes its slice."""
+        """The part of the batch for this rank, and its pairs. Each rank draws the whole batch and takes a slice."""
         batch, size = self.config.batch_size, len(self.data)
         positions = range(step * batch, (step + 1) * batch)
         index = torch.tensor([int(self._order(p // size)[p % size]) for p in positions])
@@ -201,11 +205,11 @@ class _Training:
             self.data.lengths[index], self.config.pairs, generator, progress=step / self.config.steps
         )
         share = batch // self.fabric.world_size
-        mine = slice(self.fabric.global_rank * share, (self.fabric.global_rank + 1) * share)
-        return self.data.select(index[mine]).to(self.fabric.device).named(), pairs.select(mine).to(self.fabric.device)
+        rows = slice(self.fabric.global_rank * share, (self.fabric.global_rank + 1) * share)
+        return self.data.select(index[rows]).to(self.fabric.device).named(), pairs.select(rows).to(self.fabric.device)
 
     def _order(self, epoch: int) -> Tensor:
-        """The order in which an epoch visits the data."""
+        """The order of the sequences in an epoch."""
         if getattr(self, "_epoch", None) != epoch:
             self._epoch = epoch
             generator = Generator().manual_seed(derive_seed(self.config.seed, ORDER, epoch))
@@ -218,13 +222,13 @@ class _Training:
     def _check_finite(self, values: dict[str, Tensor]) -> None:
         for name, value in values.items():
             if not bool(torch.isfinite(value).all()):
-                good = checkpoint.numbered(self.checkpoints, "step")
+                saved = checkpoint.list_checkpoints(self.checkpoints, "step")
                 raise DivergenceError(
                     f"step {self.step}: {name} is {value.sum().item()}; last good checkpoint: "
-                    f"{good[0] if good else 'none yet'}. Try a lower learning rate or a smaller clip"
+                    f"{saved[0] if saved else 'none'}. Try a lower learning rate or a smaller clip"
                 )
 
-    # What happens between steps
+    # Logging, validation and checkpoints after a step
 
     def _report(self, log: Log, terms: dict[str, Tensor]) -> None:
         config, step, last = self.config, self.step, self.step == self.config.steps
@@ -254,7 +258,7 @@ class _Training:
 
     @torch.no_grad()
     def _validate(self, validation: SequenceSource) -> float:
-        """The loss on all validation sequences, with the final law of jumps and always the same pairs and noise."""
+        """The loss on all validation sequences, with the final distribution of jumps and fixed pairs and noise."""
         self.module.eval()
         total, seed = 0.0, self.config.seed
         for number, index in enumerate(torch.arange(len(validation)).split(VALIDATION_BATCH)):
@@ -285,7 +289,7 @@ class _Training:
             "info": info,
         }
 
-    def _open(self, resume: bool, description: dict[str, Any]) -> None:
+    def _prepare_folder(self, resume: bool, description: dict[str, Any]) -> None:
         if self.fabric.is_global_zero:
             if resume:
                 self._check_same(description)
@@ -295,25 +299,29 @@ class _Training:
         self.fabric.barrier()
 
     def _check_same(self, description: dict[str, Any]) -> None:
-        """A run may only be resumed as what it is."""
+        """Raise if the run to resume was started with another model, objective, data, config or jumps."""
         try:
             before = json.loads((self.run_dir / "config.json").read_text())
-            # A setting that did not exist yet had what is now its default.
+            # Fields that an earlier version did not have get their default value.
             settings = before["train"] = {**asdict(TrainConfig()), **before["train"]}
-            before["model"] = self.learner.completed(before["model"])
+            before["model"] = self.learner.fill_defaults(before["model"])
+        except InputError as error:
+            raise InputError(
+                f"resume: {self.run_dir} was started with a model that is unknown here: {error}"
+            ) from error
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"run_dir: {self.run_dir} holds no run to resume ({error!r})") from error
+            raise InputError(f"run_dir: expected a run to resume, got {self.run_dir} ({error!r})") from error
         now = json.loads(checkpoint.to_json(description))
         for entry in RESUMABLE:
             settings.pop(entry, None), now["train"].pop(entry, None)
-        for part, ours in now.items():
-            theirs = before.get(part, ours)  # runs of older versions do not tell all
-            if theirs != ours:
-                both = isinstance(theirs, dict) and isinstance(ours, dict)
-                names = sorted(k for k in {*theirs, *ours} if theirs.get(k) != ours.get(k)) if both else []
+        for part, new in now.items():
+            old = before.get(part, new)  # runs of older versions lack some entries
+            if old != new:
+                comparable = isinstance(old, dict) and isinstance(new, dict)
+                names = sorted(k for k in {*old, *new} if old.get(k) != new.get(k)) if comparable else []
                 raise InputError(
-                    f"resume: {self.run_dir} was started with another {part} ({', '.join(names) or theirs}); "
-                    "use the same settings"
+                    f"resume: expected the settings that {self.run_dir} was started with, got another {part} "
+                    f"({', '.join(names) or old})"
                 )
 
     def _log(self) -> Log:
@@ -339,36 +347,36 @@ class _Training:
         self.fabric.barrier()
 
     def _restore(self) -> None:
-        if not checkpoint.numbered(self.checkpoints, "step"):
-            return  # stopped before its first checkpoint: the same run from its first step
-        saved, refused = checkpoint.newest(self.checkpoints, "step")
-        for reason in refused:
-            self.fabric.print(f"warning: {reason}; going back to {saved.path.name}")
+        if not checkpoint.list_checkpoints(self.checkpoints, "step"):
+            return  # the run was stopped before its first checkpoint, so it starts again from step 0
+        saved, errors = checkpoint.newest(self.checkpoints, "step")
+        for error_text in errors:
+            self.fabric.print(f"warning: {error_text}; resuming from {saved.path.name}")
         try:
             self.learner.load_state_dict(saved.tensors["weights"])
         except RuntimeError as error:
-            raise CheckpointError(f"checkpoint {saved.path}: its weights belong to another model") from error
+            raise CheckpointError(f"checkpoint {saved.path}: the weights belong to another model") from error
         for number, optimizer in enumerate(self.optimizers):
             checkpoint.restore_optimizer(optimizer, saved.tensors[f"optimizer_{number}"])
         self.step = saved.state["step"]
         self.seconds_before = saved.state.get("seconds")
-        if checkpoint.numbered(self.checkpoints, "best"):
-            # The best on disk may be newer than the last whole step, and is no worse for it.
+        if checkpoint.list_checkpoints(self.checkpoints, "best"):
+            # The best checkpoint may be newer than the step resumed from; it remains valid.
             best, _ = checkpoint.newest(self.checkpoints, "best")
             self.best, self.best_step = best.state["best"], best.state["best_step"]
 
 
 def check_unused(run_dir: Path) -> None:
-    """Refuse a folder that holds anything: nothing is ever overwritten."""
+    """Raise if ``run_dir`` exists and is not an empty folder, so that nothing is overwritten."""
     if run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
-        raise InputError(f"run_dir: {run_dir} exists and is not empty; add --resume, or choose another folder")
+        raise InputError(f"run_dir: expected a new folder, got {run_dir}, which is not empty; add --resume to resume")
 
 
 def _fabric(config: TrainConfig) -> Fabric:
     processes, started = config.devices * config.nodes, int(os.environ.get("WORLD_SIZE", "1"))
     if processes != started:
         raise InputError(
-            f"devices: expected {processes} processes, but {started} were started; for several processes "
+            f"devices: expected {processes} processes, got {started}; for several processes "
             f"use torchrun --nproc-per-node {config.devices} -m tdvae … --devices {config.devices}"
         )
     fabric = Fabric(

@@ -1,7 +1,7 @@
-"""Muon: momentum whose matrix update is orthogonalised, so that every direction of a weight matrix learns equally fast.
+"""Muon: momentum with orthogonalised matrix updates, so that all directions of a weight matrix learn equally fast.
 
-`torch.optim.Muon` does the same one matrix at a time in bfloat16; for the many small matrices of our maps on a CPU that
-took thirty times as long as this version, which stacks matrices of one shape and stays in their own precision.
+`torch.optim.Muon` updates one matrix at a time, in bfloat16. For many small matrices on a CPU that took thirty times as
+long as this version, which stacks matrices of the same shape and keeps their precision.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from torch import Tensor
 
 
 def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
-    """Approximately U Vᵀ of each (..., m, n) matrix, by the quintic Newton-Schulz iteration of Jordan et al. (2024)."""
-    if matrices.shape[-2] > matrices.shape[-1]:  # the smaller Gram matrix
+    """Approximately U Vᵀ of each matrix (..., m, n), by the quintic Newton-Schulz iteration of Jordan et al. (2024)."""
+    if matrices.shape[-2] > matrices.shape[-1]:  # transpose for the smaller Gram matrix
         return orthogonalise(matrices.mT, iterations).mT
     x = matrices / (matrices.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(iterations):
@@ -26,9 +26,10 @@ def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """For matrices, and kernels of convolutions as matrices with a row for each output; give the rest to Adam.
+    """Optimiser of matrices, and of convolution kernels as matrices with one row per output channel.
 
-    A tall one moves further, as its rows share what they move.
+    All other parameters need another optimiser. The step size of a matrix with more rows than columns is multiplied by
+    the square root of their ratio.
     """
 
     def __init__(self, params: Iterable[Tensor], lr: float, momentum: float = 0.95) -> None:
@@ -47,18 +48,18 @@ class Muon(torch.optim.Optimizer):
             for p in group["params"]:
                 if p.grad is not None:
                     by_shape.setdefault(p.shape, []).append(p)
-            for alike in by_shape.values():
-                self._update(alike, group)
+            for parameters in by_shape.values():
+                self._update(parameters, group)
         return loss
 
-    def _update(self, alike: list[Tensor], group: dict[str, Any]) -> None:
+    def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         directions = []
-        for p in alike:
+        for p in parameters:
             assert p.grad is not None
             momentum = self.state[p].setdefault("momentum", torch.zeros_like(p))
             momentum.lerp_(p.grad, 1 - group["momentum"])
             directions.append(p.grad.lerp(momentum, group["momentum"]).flatten(1))  # Nesterov
         rows, columns = directions[0].shape
         rate = group["lr"] * math.sqrt(max(1.0, rows / columns))
-        for p, update in zip(alike, orthogonalise(torch.stack(directions)), strict=True):
+        for p, update in zip(parameters, orthogonalise(torch.stack(directions)), strict=True):
             p.add_(update.view_as(p), alpha=-rate)

@@ -1,7 +1,7 @@
 """The maze and what follows from it alone, as tables indexed by cells: a move, a turn or a distance is a look-up.
 
 A cell is one number, row * 19 + column; cell 285 stands for everything outside the map. Directions are the actions
-right, up, left, down (1 to 4); 0 is "residual", and for a ghost "no direction yet".
+right, up, left, down (1 to 4); 0 is "stay", and for a ghost "no direction yet".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OUTSIDE = CELLS
 FAR = 5
 """A ghost starts at least this far from Pacman, in rows or in columns."""
 
-ACTIONS = ("residual", "right", "up", "left", "down")
+ACTIONS = ("stay", "right", "up", "left", "down")
 STAY = 0
 _STEPS = np.array([(0, 0), (0, 1), (-1, 0), (0, -1), (1, 0)])
 
@@ -127,7 +127,7 @@ DISTANCE = _distances()
 
 
 def _towards() -> Bytes:
-    """(286, 286): the first action of a shortest way from one cell to another; "residual" where there is none."""
+    """(286, 286): the first action of a shortest way from one cell to another; "stay" where there is none."""
     nearer = DISTANCE[MOVE] < DISTANCE
     return nearer.argmax(axis=0).astype(np.uint8)
 

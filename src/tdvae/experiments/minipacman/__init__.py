@@ -7,7 +7,8 @@ predictor with the same belief network and decoder, whose −log p(x) is exact, 
 `OBSERVED_STATE` repeats the comparison with the observation as part of every model's state.
 """
 
-from tdvae.experiments.minipacman.experiment import MiniPacman, MiniPacmanObservedState
+from tdvae.experiments.minipacman.experiment import MiniPacman, MiniPacmanJumps, MiniPacmanObservedState
 
 EXPERIMENT = MiniPacman()
 OBSERVED_STATE = MiniPacmanObservedState()
+JUMPS = MiniPacmanJumps()

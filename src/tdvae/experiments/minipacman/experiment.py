@@ -11,15 +11,16 @@ import torch
 from tdvae.experiments.minipacman import tables
 from tdvae.experiments.minipacman.games import TEST, TRAIN, VALIDATION, WEIGHTS, played, probed
 from tdvae.experiments.minipacman.measures import densities
-from tdvae.experiments.minipacman.presets import OBJECTIVES, OBSERVED_PRESETS, PAPER, PRESETS, Preset
+from tdvae.experiments.minipacman.presets import JUMPS_PRESETS, OBJECTIVES, OBSERVED_PRESETS, PAPER, PRESETS, Preset
 from tdvae.experiments.minipacman.probes import MEASURES, measure_probes, observed
 from tdvae.experiments.shared.experiment import Experiment, Task, TrainedRun, Training, by_seed, seeds_of, time_of
-from tdvae.jumps import Consecutive
 from tdvae.models import Model, NextStep, build
 from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block
 from tdvae.training.config import derive_seed
+
+KL_WARMUP: dict[str, Any] = {"kl_start": 0.1, "kl_warmup": 0.5}
 
 
 class MiniPacman(Experiment[Preset]):
@@ -44,9 +45,10 @@ class MiniPacman(Experiment[Preset]):
             seed=task.seed,
             learning_rate=rate * preset.train.learning_rate,
             muon_learning_rate=rate * preset.train.muon_learning_rate,
+            **(KL_WARMUP if method in preset.kl_warmup else {}),
         )
         info = {"method": method, "frames": preset.frames}
-        return Training(learner, data, preset.jumps.get(method, Consecutive()), config, validation, info)
+        return Training(learner, data, preset.jumps, config, validation, info)
 
     def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:
         torch.manual_seed(derive_seed(task.seed, TEST, 1))
@@ -99,19 +101,42 @@ class MiniPacmanObservedState(MiniPacman):
         return replicates
 
 
+class MiniPacmanJumps(MiniPacman):
+    """TD-VAE with the observation in its state, trained on jumps too: does its belief know more of the ghost?"""
+
+    name = "minipacman_jumps"
+    title = "MiniPacman, observation in the state, jumps of up to 8 steps"
+    results_name = "minipacman"
+    block = "observed_state_jumps"
+    presets = JUMPS_PRESETS
+    paper: Measures = {}  # noqa: RUF012 - the paper trains on single steps
+
+    def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
+        return [by_model(by_method) for by_method in by_seed(measures).values()]
+
+    def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
+        return []  # one model, nothing to compare
+
+
 def together(by_method: dict[str, Measures]) -> Measures:
     """The measures of a seed, by measure and then by model, with what needs several models: ratios and baselines."""
+    measures = by_model(by_method)
+    for name in ("elbo", "nll"):
+        of = measures[name]
+        measures[f"{name}_ratio"] = {
+            method: value / of["filtering"] for method, value in of.items() if method != "filtering"
+        }
+    return measures
+
+
+def by_model(by_method: dict[str, Measures]) -> Measures:
+    """The measures of a seed, by measure and then by model; probes also with what is known without a model."""
     names = dict.fromkeys(name for measures in by_method.values() for name in measures)
     measures: Measures = {
         name: {method: of[name] for method, of in by_method.items() if name in of}
         for name in names
         if name not in MEASURES
     }
-    for name in ("elbo", "nll"):
-        of = measures[name]
-        measures[f"{name}_ratio"] = {
-            method: value / of["filtering"] for method, value in of.items() if method != "filtering"
-        }
     for name in MEASURES:
         measures[name] = dict(by_method["tdvae"][name]["without a model"])
         for method in (m for m in by_method if name in by_method[m]):

@@ -33,7 +33,6 @@ from tdvae.rollouts import belief_at, rollout
 
 HUES = {
     "tdvae": "#d1495b",
-    "tdvae_jumps": "#edae49",
     "filtering": "#2e6f95",
     "mean_field": "#8d99ae",
     "next_step": "#444444",

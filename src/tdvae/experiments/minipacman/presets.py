@@ -17,7 +17,6 @@ from tdvae.training import TrainConfig
 
 OBJECTIVES: dict[str, Objective] = {
     "tdvae": partial(tdvae_loss, gradient="path"),
-    "tdvae_jumps": partial(tdvae_loss, gradient="path"),
     "filtering": state_space_loss,
     "mean_field": state_space_loss,
     "next_step": next_step_loss,
@@ -25,7 +24,6 @@ OBJECTIVES: dict[str, Objective] = {
 COMPARED = ("tdvae", "filtering", "mean_field")  # the paper's; the next-step predictor has no state
 LABELS = {
     "tdvae": "TD-VAE",
-    "tdvae_jumps": "TD-VAE, trained with jumps too",
     "filtering": "filtering model",
     "mean_field": "mean-field model",
     "next_step": "next-step predictor",
@@ -48,7 +46,8 @@ class Preset:
     models: dict[str, ModelConfig]
     train: TrainConfig
     rates: dict[str, float] = field(default_factory=dict)  # by which a model's learning rates are multiplied
-    jumps: dict[str, Jumps] = field(default_factory=dict)  # a model's pairs, if not consecutive
+    kl_warmup: tuple[str, ...] = ()  # models whose loss terms of z are weighted by less than 1 at first
+    jumps: Jumps = field(default_factory=Consecutive)  # TD-VAE's pairs
     frames: int = 50  # of each game
     train_games: int = 20_000
     test_games: int = 300
@@ -58,13 +57,15 @@ class Preset:
     seeds: tuple[int, ...] = (0,)
 
 
+_WINDOWS: dict[str, Any] = {"event_shape": (5, 5), "likelihood": "categorical", "classes": CLASSES, "actions": 5}
+
+
 def _models(
     hidden: tuple[int, int, int], state: dict[str, Any], smoothing_sees_b2: bool = False, **settings: Any
 ) -> dict[str, ModelConfig]:
     """The models; ``state`` is what those with a state share beside ``settings``. Of the three that are compared
     TD-VAE has the most maps, so the others' are wider: as many parameters in all."""
-    windows: dict[str, Any] = {"event_shape": (5, 5), "likelihood": "categorical", "classes": CLASSES, "actions": 5}
-    settings = windows | settings
+    settings = _WINDOWS | settings
     of_state = settings | state
     return {
         "tdvae": TDVAEConfig(
@@ -111,34 +112,45 @@ PRESETS = {
 }
 
 
-def _observed_models(hidden: tuple[int, int, int], state: dict[str, Any], **settings: Any) -> dict[str, ModelConfig]:
-    """The models with the observation in their state, and a TD-VAE for jumps, which is given δt."""
-    models = _models(hidden, {"observed_state": True, "drift": "residual", **state}, smoothing_sees_b2=True, **settings)
-    assert isinstance(models["tdvae"], TDVAEConfig)
-    return {**models, "tdvae_jumps": replace(models["tdvae"], dt="waves", octaves=4)}
-
-
-# Half of the pairs span 2 to 8 steps, with the actions between given.
-_JUMPS: dict[str, Jumps] = {"tdvae_jumps": Mixture((Consecutive(), Uniform(2, 8)), (0.5, 0.5))}
-
-# How the settings were chosen is in docs/minipacman.md.
+# How the settings were chosen is in docs/minipacman.md. Each model has the state and the training that suit it best.
+_SIZES: dict[str, Any] = {"maps": "residual", "blocks": 1, "decoder": (256, 256), "encoder": (128,), "belief": 128}
+_OBSERVED: dict[str, Any] = {**_WINDOWS, **_SIZES, "input_skip": 1, "layers": 1, "observed_state": True}
+_OBSERVED_TDVAE = TDVAEConfig(
+    **_OBSERVED, hidden=128, latent=8, init_log_sigma=-2.5, drift="residual", posterior="product", dt="none"
+)
 OBSERVED_PRESETS: dict[str, Preset] = {
     "smoke": replace(
         PRESETS["smoke"],
-        models=_observed_models((8, 14, 16), {"latent": 3, "layers": 1}, encoder=(16,), decoder=(16,), belief=12),
-        jumps=_JUMPS,
+        models=_models(
+            (8, 14, 16), {"latent": 3, "observed_state": True}, True, encoder=(16,), decoder=(16,), belief=12
+        ),
+        kl_warmup=("tdvae",),
     ),
     "cpu": replace(
         PRESETS["cpu"],
-        models=_observed_models(
-            (128, 259, 262),
-            {"latent": 8, "layers": 1, "maps": "residual", "blocks": 1, "init_log_sigma": -2.5},
-            encoder=(128,),
-            decoder=(256, 256),
-            belief=128,
-            input_skip=1,
-        ),
-        train=replace(PRESETS["cpu"].train, kl_start=0.1, kl_warmup=0.5),
+        models={
+            "tdvae": _OBSERVED_TDVAE,
+            "filtering": FilteringConfig(**_OBSERVED, hidden=252, latent=16, init_log_sigma=-0.5),
+            "mean_field": MeanFieldConfig(**_OBSERVED, hidden=262, latent=8, init_log_sigma=-2.5, drift="residual"),
+            "next_step": PRESETS["cpu"].models["next_step"],
+        },
+        kl_warmup=("tdvae", "mean_field"),
+    ),
+}
+
+# TD-VAE alone, half of whose pairs span 2 to 8 steps with the actions between given.
+_JUMPS = Mixture((Consecutive(), Uniform(2, 8)), (0.5, 0.5))
+JUMPS_PRESETS: dict[str, Preset] = {
+    "smoke": replace(
+        OBSERVED_PRESETS["smoke"],
+        models={"tdvae": replace(_OBSERVED_TDVAE, hidden=8, latent=3, belief=12, dt="waves", octaves=4)},
         jumps=_JUMPS,
+    ),
+    "cpu": replace(
+        OBSERVED_PRESETS["cpu"],
+        models={"tdvae": replace(_OBSERVED_TDVAE, dt="waves", octaves=4)},
+        train=replace(PRESETS["cpu"].train, pairs=16),
+        jumps=_JUMPS,
+        seeds=(0,),
     ),
 }
