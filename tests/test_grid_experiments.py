@@ -96,10 +96,10 @@ def test_curriculum_lengthens_the_interval() -> None:
     steps = 4_000
     late = curriculum(replace(preset, stages=((20, steps),)), seed=0).intervals
     assert set(late) == set(range(1, 21))
-    full, expected = late.count(20) / steps, 0.5 + 0.5 / 20  # of the mixed half, one in 20 is full by chance
-    assert abs(full - expected) < 3 * (expected * (1 - expected) / steps) ** 0.5
-    pure = curriculum(replace(preset, mixed=0.0), seed=0)
-    assert pure.intervals == (5,) * 20 + (10,) * 20 + (20,) * 60
+    share, expected = late.count(20) / steps, 0.5 + 0.5 / 20  # a twentieth of the mixed half also has interval 20
+    assert abs(share - expected) < 3 * (expected * (1 - expected) / steps) ** 0.5
+    unmixed = curriculum(replace(preset, mixed=0.0), seed=0)
+    assert unmixed.intervals == (5,) * 20 + (10,) * 20 + (20,) * 60
 
 
 def test_observations_do_not_depend_on_the_final_length_of_the_interval() -> None:
@@ -110,8 +110,8 @@ def test_observations_do_not_depend_on_the_final_length_of_the_interval() -> Non
     short, long = (simulate_switching(SwitchingSettings(interval=i), 4000, seed=1).x[:, :25] for i in (5, 50))
     torch.testing.assert_close(short.mean(0), long.mean(0), atol=0.02, rtol=0)
     torch.testing.assert_close(short.square().mean(0), long.square().mean(0), atol=0.02, rtol=0)
-    ahead = [(x[:, 20:25] * x[:, 19:24]).mean(0) for x in (short, long)]
-    torch.testing.assert_close(*ahead, atol=0.02, rtol=0)
+    products = [(x[:, 20:25] * x[:, 19:24]).mean(0) for x in (short, long)]
+    torch.testing.assert_close(*products, atol=0.02, rtol=0)
 
 
 def test_simulated_blocks_do_not_depend_on_the_selection() -> None:

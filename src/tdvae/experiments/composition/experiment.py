@@ -1,4 +1,4 @@
-"""The composition experiment: data sets, trainings with and without the observed state, NLL by way of composition."""
+"""The composition experiment: two data sets, models with and without the observed state, NLL by sequence of jumps."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from tdvae.types import Sequences
 
 SETS = {"pendulum": "Pendulum with hidden velocity", "oscillator": "noisy oscillator"}
 STATES = {"observed_state": "state (z, x)", "latent_state": "state z"}
-AHEAD = 20
+AHEAD = 20  # steps ahead of all forecasts
 WAYS: dict[str, list[int]] = {"one jump of 20": [20], "two jumps of 10": [10, 10], "twenty steps": [1] * 20}
-ORIGINS = (20, 28, 36)  # observations seen before a forecast
+ORIGINS = (20, 28, 36)  # number of observations before each forecast
 DATA, MEASURE = 701, 702  # purposes of derived seeds
 
 
 @dataclass(frozen=True)
 class Preset:
-    """Sizes of the data and of the trainings."""
+    """Settings of data, models and trainings."""
 
     sequences: dict[str, int] = field(default_factory=lambda: {"pendulum": 400, "oscillator": 1_000})
     length: int = 60
     steps: int = 1_500
     samples: int = 400
-    model: dict[str, Any] = field(default_factory=dict)  # options that differ from the recipe's
+    model: dict[str, Any] = field(default_factory=dict)  # model options that differ from the recipe's
     seeds: tuple[int, ...] = (0,)
 
 
@@ -59,7 +59,7 @@ RECORD: dict[str, Callable[[int, int, int], Sequences]] = {"pendulum": record_pe
 
 
 def parts(preset: Preset, task: Task) -> tuple[Sequences, Sequences, Sequences]:
-    """Training, validation and test sequences of a task's data set."""
+    """Return training, validation and test sequences of the data set of a task."""
     name = task.variant.partition(",")[0]
     seed = derive_seed(task.seed, DATA) % 2**20  # Gymnasium takes 32-bit seeds
     train, validation, test = split(RECORD[name](preset.sequences[name], preset.length, seed), task.seed)
@@ -67,7 +67,7 @@ def parts(preset: Preset, task: Task) -> tuple[Sequences, Sequences, Sequences]:
 
 
 class Composition(Experiment[Preset]):
-    """Each data set with each kind of state."""
+    """One training for each data set and each kind of state."""
 
     name = "composition"
     title = "forecasts 20 steps ahead"
