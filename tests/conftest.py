@@ -2,6 +2,7 @@
 
 import os
 
+import hypothesis
 import matplotlib
 import pytest
 import torch
@@ -10,6 +11,9 @@ from tdvae.experiments.shared import jobs
 
 matplotlib.use("Agg")
 torch.set_num_threads(1)
+# Hypothesis fails an example that takes more than 200 ms by default; no test may depend on how busy the machine is.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 # Some virtual processors report AMX but do not allow its use. bf16 then fails, and so do LSTMs after it.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
@@ -21,8 +25,8 @@ def _seed() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_process() -> None:
-    """Experiments train their runs here: each process would take seconds to import what is imported already.
+    """Experiments train their runs in the test's process, because new processes take seconds to import everything.
 
-    `test_experiment_runner` has the test of runs side by side.
+    `test_experiment_runner` tests runs in parallel processes.
     """
     jobs._usable_cores = lambda: 1
