@@ -113,7 +113,7 @@ def test_run_combines_tasks_by_seed_and_resumes(tmp_path: Path) -> None:
 
 def trained(run_dir: Path, resume: bool, progress: Progress) -> FitResult:
     run_dir.mkdir()
-    return FitResult(run_dir, steps=1, best_step=1, best_validation=None, seconds=2.5)
+    return FitResult(run_dir, steps=1, best_step=1, best_score=None, seconds=2.5)
 
 
 def measured(run_dir: Path) -> Measures:

@@ -13,6 +13,7 @@ import tdvae
 from tdvae import cli
 from tdvae.data import from_npz, split
 from tdvae.forecasting.calibration import calibrate
+from tdvae.forecasting.monitor import ForecastMonitor
 from tdvae.models.decoders import GaussianDecoder
 
 
@@ -52,22 +53,41 @@ def overdispersed() -> tuple[tdvae.TDVAE, tdvae.Sequences]:
 
 def test_calibration_finds_the_scale_of_the_noise() -> None:
     model, data = overdispersed()
-    found = calibrate(model, data, longest_jump=5)
+    monitor = ForecastMonitor.up_to(5, model, data)
+    found = calibrate(model, monitor.forecasts)
     assert found is not None
     assert found.noise_scale == pytest.approx(0.25, rel=0.2)
     assert found.nll_after < found.nll_before - 0.5
     belief = tdvae.belief_at(model, data, 12)
     place = tdvae.forecast(model, belief, 2).cdf(data.x[:, 13])
     assert 0.8 <= float(((place - 0.5).abs() <= 0.45).float().mean()) <= 0.98
-    assert calibrate(model, data, longest_jump=5) == found  # it starts from the model without calibration
+    assert calibrate(model, monitor.forecasts) == found  # it starts from the model without calibration
 
 
 def test_other_likelihoods_are_left_as_they_are() -> None:
     data = tdvae.data.from_arrays(np.zeros((6, 8, 3), dtype=np.int64))
     model = tdvae.models.for_data(data, classes=2)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    assert calibrate(model, data, longest_jump=2) is None
+    assert ForecastMonitor.up_to(2, model, data).finish() == {}
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_weights_are_chosen_by_forecasts(tmp_path: Path) -> None:
+    """The score is the NLL of forecasts averaged over δt, with the same noise each time."""
+    model, data = overdispersed()
+    monitor = ForecastMonitor.up_to(5, model, data)
+    before = monitor.measure()
+    assert before == monitor.measure()
+    assert before["score"] == pytest.approx(np.mean([before[f"forecast/{dt}"] for dt in (1, 2, 5)]))
+    calibrate(model, monitor.forecasts)
+    assert monitor.measure()["score"] < before["score"] - 0.5
+    no_room = ForecastMonitor.up_to(5, model, data.until(torch.ones(len(data), dtype=torch.long)))
+    assert no_room.measure() == {}
+    recipe = tdvae.recipe(data, longest_jump=2, steps=6)
+    result = recipe.fit(data, data, tmp_path / "run", progress="none")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    scores = {line["step"]: line["score"] for line in lines if "score" in line}
+    assert result.best_score == min(scores.values()) == scores[result.best_step]
 
 
 def test_a_run_keeps_its_calibration_and_logs_it(tmp_path: Path) -> None:
@@ -79,6 +99,7 @@ def test_a_run_keeps_its_calibration_and_logs_it(tmp_path: Path) -> None:
     loaded = tdvae.load(tmp_path / "run")
     assert isinstance(loaded, tdvae.TDVAE)
     assert isinstance(loaded.p_D, GaussianDecoder)
+    assert loaded.p_D.log_noise_scale is not None
     assert float(loaded.p_D.log_noise_scale) == pytest.approx(np.log(scale), abs=1e-6)
 
 

@@ -178,17 +178,22 @@ def test_resumed_stack_is_bit_identical(tmp_path: Path) -> None:
     tdvae.fit(whole, sequences, jumps.Uniform(1, 3), train, tmp_path / "whole", progress="none")
     calls = 0
 
-    def interrupt() -> dict[str, float]:
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            raise KeyboardInterrupt
-        return {"calls": float(calls)}
+    class Interrupt(tdvae.Monitor):
+        def measure(self) -> dict[str, float]:
+            nonlocal calls
+            calls += 1
+            if calls == 3:
+                raise KeyboardInterrupt
+            return {"calls": float(calls)}
+
+    class Nine(tdvae.Monitor):
+        def measure(self) -> dict[str, float]:
+            return {"calls": 9.0}
 
     steps, config = jumps.Uniform(1, 3), replace(train, validate_every=1)
     first, _ = stack_of(TD)
     with pytest.raises(KeyboardInterrupt):
-        tdvae.fit(first, sequences, steps, config, tmp_path / "resumed", progress="none", watch=interrupt)
+        tdvae.fit(first, sequences, steps, config, tmp_path / "resumed", progress="none", monitor=Interrupt())
     second, _ = stack_of(TD)
     tdvae.fit(
         second,
@@ -198,7 +203,7 @@ def test_resumed_stack_is_bit_identical(tmp_path: Path) -> None:
         tmp_path / "resumed",
         resume=True,
         progress="none",
-        watch=lambda: {"calls": 9.0},
+        monitor=Nine(),
     )
     for name, weight in whole.weights.items():
         assert torch.equal(weight, second.weights[name]), name

@@ -281,8 +281,8 @@ def test_best_validated_weights_are_kept_and_loaded(tmp_path: Path) -> None:
     )
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     validations = {line["step"]: line["validation"] for line in lines if "validation" in line}
-    assert result.best_validation == min(validations.values())
-    assert validations[result.best_step] == result.best_validation
+    assert result.best_score == min(validations.values())
+    assert validations[result.best_step] == result.best_score
     loaded = tdvae.load(tmp_path / "run")
     for name, value in subject.model.state_dict().items():
         assert torch.equal(value, loaded.state_dict()[name])

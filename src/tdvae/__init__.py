@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run `__getattr_
     from tdvae.objectives import Learner
     from tdvae.rollouts import belief_at, rollout
     from tdvae.saved import load
-    from tdvae.training import FitResult, TrainConfig, fit
+    from tdvae.training import FitResult, Monitor, TrainConfig, fit
     from tdvae.types import Belief, Latent, LossTerms, Pairs, Sequences, State
 
 __version__ = "0.1.0"
@@ -32,6 +32,7 @@ __all__ = [
     "Latent",
     "Learner",
     "LossTerms",
+    "Monitor",
     "Pairs",
     "Recipe",
     "Sequences",
@@ -62,6 +63,7 @@ _DEFINED_IN = {
     "Learner": "tdvae.objectives",
     "fit": "tdvae.training",
     "FitResult": "tdvae.training",
+    "Monitor": "tdvae.training",
     "TrainConfig": "tdvae.training",
     "Recipe": "tdvae.forecasting",
     "recipe": "tdvae.forecasting",

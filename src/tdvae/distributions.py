@@ -6,6 +6,7 @@ Batch dimensions come first; log densities and KL divergences are summed over th
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -51,9 +52,9 @@ class DiagonalNormal:
         standardised = (x - self.mean) * torch.exp(-self.log_sigma)
         return _sum_event(-0.5 * (standardised.square() + LOG_2PI) - self.log_sigma, self.event_ndim)
 
-    def detach(self) -> DiagonalNormal:
-        """The same distribution with parameters that receive no gradient."""
-        return DiagonalNormal(self.mean.detach(), self.log_sigma.detach(), self.event_ndim)
+    def map(self, change: Callable[[Tensor], Tensor]) -> DiagonalNormal:
+        """The distribution with changed parameters."""
+        return DiagonalNormal(change(self.mean), change(self.log_sigma), self.event_ndim)
 
     def kl(self, other: DiagonalNormal) -> Tensor:
         """KL(self ‖ other) in closed form."""
@@ -83,9 +84,9 @@ class NormalMixture:
         )
         return DiagonalNormal(mean, log_sigma).sample()
 
-    def detach(self) -> NormalMixture:
-        """The same distribution with parameters that receive no gradient."""
-        return NormalMixture(self.components.detach(), self.logits.detach())
+    def map(self, change: Callable[[Tensor], Tensor]) -> NormalMixture:
+        """The distribution with changed parameters."""
+        return NormalMixture(self.components.map(change), change(self.logits))
 
     def log_prob(self, x: Tensor) -> Tensor:
         log_probs = self.components.log_prob(x[..., None, :])

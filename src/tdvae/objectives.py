@@ -83,14 +83,27 @@ def pair_terms_from_beliefs(
         x1, actions = repeated(x1, samples), repeated(actions, samples)
 
     z2, p_B2 = model.p_B.sample(b2)
+    if gradient == "path":
+        p_B2 = p_B2.detach()
+    if pairs.semi_gradient:
+        z2, p_B2 = _fixed_where(dt > 1, z2, p_B2)
     z1, q_S1 = model.q_S.sample(z2, b1, b2, dt, actions)
     p_B1 = model.p_B.given(z1, b1)
     step = model.step(State(z1, x1), dt, actions)
     return LossTerms(
         smoothing=q_S1.kl(p_B1) if kl == "closed" else q_S1.log_prob(z1) - p_B1.log_prob(z1),
-        transition=(p_B2 if gradient == "full" else p_B2.detach()).log_prob(z2) - step.p_T.given(z2).log_prob(z2),
+        transition=p_B2.log_prob(z2) - step.p_T.given(z2).log_prob(z2),
         reconstruction=-step.p_D(z2).log_prob(x2),
     )
+
+
+def _fixed_where(chosen: Tensor, z: Latent, p: LadderDistribution) -> tuple[Latent, LadderDistribution]:
+    """The same state and distribution; where ``chosen`` they receive no gradient."""
+
+    def cut(value: Tensor) -> Tensor:
+        return torch.where(chosen.view(*chosen.shape, *[1] * (value.ndim - chosen.ndim)), value.detach(), value)
+
+    return z.map(cut), p.map(cut)
 
 
 def actions_between(sequences: Sequences, pairs: Pairs) -> Tensor | None:

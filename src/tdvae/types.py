@@ -92,16 +92,17 @@ class Pairs:
     t1: Tensor
     t2: Tensor
     last: int | None = None  # the largest t2, needed under vmap, where the values of a tensor cannot be read
+    semi_gradient: bool = False  # of pairs with δt > 1 the belief at t2 receives no gradient; see `jumps.SemiGradient`
 
     @property
     def dt(self) -> Tensor:
         return self.t2 - self.t1
 
     def to(self, device: torch.device | str) -> Pairs:
-        return Pairs(self.t1.to(device), self.t2.to(device))
+        return replace(self, t1=self.t1.to(device), t2=self.t2.to(device))
 
     def select(self, index: slice) -> Pairs:
-        return Pairs(self.t1[index], self.t2[index])
+        return replace(self, t1=self.t1[index], t2=self.t2[index])
 
 
 @dataclass(frozen=True)

@@ -8,26 +8,22 @@ one scales the σ of p_B and p_T, the other the σ of a Gaussian p_D. Both maxim
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from tdvae.distributions import DiagonalNormal
-from tdvae.likelihood import Forecast, forecast
-from tdvae.models import TDVAE
-from tdvae.models.decoders import GaussianDecoder
+from tdvae.likelihood import Forecast
+from tdvae.models import TDVAE, Model
+from tdvae.models.decoders import CoordinatesDecoder, GaussianDecoder
 from tdvae.nn.ladder import DenseHeads
-from tdvae.rollouts import belief_at
-from tdvae.training.config import derive_seed
-from tdvae.types import Sequences
 
-TEMPERATURES = (1.0, 0.85, 0.7, 0.55, 0.4)  # of z
-NOISE_SCALES = tuple(2.0 ** (-k / 4) for k in range(-4, 9))  # 2 to 1/4, of p_D's σ
-HORIZONS = (1, 2, 5, 10, 20, 50, 100)  # δt, as far as the longest jump
-STARTS = (0.35, 0.6)  # where forecasts begin, as shares of the shortest sequence
-MOST_SEQUENCES = 200
-SAMPLES = 100
+STRIDES = (4, 2, 1)  # of the search, in eighths of an octave
+OCTAVES = 2.0  # the largest change of a scale: to between a quarter and four times
+
+Forecasts = Iterable[tuple[int, Forecast, Tensor]]  # δt, density, observation
+Scales = tuple[int, int]  # of the σ of z and of the σ of x: their logarithms in eighths of an octave
 
 
 @dataclass(frozen=True)
@@ -41,52 +37,64 @@ class Calibration:
 
 
 @torch.no_grad()
-def calibrate(model: TDVAE, validation: Sequences, longest_jump: int, seed: int = 0) -> Calibration | None:
-    """Choose the scales of a dense model with Gaussian observations and set them; None for other models.
+def calibrate(model: Model, forecasts: Callable[[], Forecasts]) -> Calibration | None:
+    """Choose the scales of a dense TD-VAE with continuous observations and set them; None for other models.
 
-    Calling it again gives the same result: it starts from a model without calibration.
+    ``forecasts()`` computes forecasts with the present scales, each time with the same noise. Calling `calibrate` again
+    gives the same result: it starts from a model without calibration.
     """
+    if not isinstance(model, TDVAE) or not isinstance(model.p_D, CoordinatesDecoder | GaussianDecoder):
+        return None
     parts = [getattr(ladder, "heads", None) for ladder in (model.p_B, model.p_T)]
     heads = [part for part in parts if isinstance(part, DenseHeads)]
-    if not isinstance(model.p_D, GaussianDecoder) or len(heads) < len(parts):
+    if len(heads) < len(parts):
         return None
-    some = validation.select(torch.arange(min(len(validation), MOST_SEQUENCES)))
-    nll: dict[tuple[float, float], float] = {}
-    for temperature in TEMPERATURES:
-        _set(model, heads, temperature, 1.0)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed(seed))
-            scores = list(_scores(model, some, longest_jump))
-        if not scores:
-            break  # no sequence is long enough for a forecast
-        for index, scale in enumerate(NOISE_SCALES):
-            nll[temperature, scale] = sum(of_horizon[index] for of_horizon in scores) / len(scores)
-    if not nll:
-        _set(model, heads, 1.0, 1.0)
+
+    def nll(scales: Scales) -> float:
+        _set(model, heads, scales)
+        scores = [-float(density.log_prob(x).mean()) for _, density, x in forecasts()]
+        return sum(scores) / len(scores) if scores else math.nan  # nan: no sequence is long enough for a forecast
+
+    scored = _search(nll, both=model.p_D.log_noise_scale is not None)
+    best = min(scored, key=scored.__getitem__)
+    _set(model, heads, best)
+    if math.isnan(scored[best]):
         return None
-    best = min(nll, key=nll.__getitem__)
-    _set(model, heads, *best)
-    return Calibration(*best, nll_before=nll[1.0, 1.0], nll_after=nll[best])
+    return Calibration(_factor(best[0]), _factor(best[1]), nll_before=scored[0, 0], nll_after=scored[best])
 
 
-def _set(model: TDVAE, heads: list[DenseHeads], temperature: float, noise_scale: float) -> None:
-    assert isinstance(model.p_D, GaussianDecoder)
+def _search(score: Callable[[Scales], float], both: bool) -> dict[Scales, float]:
+    """Pattern search from (0, 0): move to a better neighbour; if there is none, halve the stride. All scores found."""
+    scored = {(0, 0): score((0, 0))}
+    best = (0, 0)
+    for stride in STRIDES:
+        moved = True
+        while moved:
+            moved = False
+            for candidate in _neighbours(best, stride, both):
+                if candidate not in scored:
+                    scored[candidate] = score(candidate)
+                if scored[candidate] < scored[best]:
+                    best, moved = candidate, True
+    return scored
+
+
+def _neighbours(scales: Scales, stride: int, both: bool) -> Iterator[Scales]:
+    limit = round(8 * OCTAVES)
+    for number in range(2 if both else 1):
+        for change in (-stride, stride):
+            moved = list(scales)
+            moved[number] += change
+            if abs(moved[number]) <= limit:
+                yield moved[0], moved[1]
+
+
+def _factor(eighths: int) -> float:
+    return float(2.0 ** (eighths / 8))
+
+
+def _set(model: TDVAE, heads: list[DenseHeads], scales: Scales) -> None:
     for part in heads:
-        part.log_temperature.fill_(math.log(temperature))
-    model.p_D.log_noise_scale.fill_(math.log(noise_scale))
-
-
-def _scores(model: TDVAE, sequences: Sequences, longest_jump: int) -> Iterator[list[float]]:
-    """For each start and δt, the NLL with every noise scale. The scales share the drawn states."""
-    shortest = int(sequences.lengths.min())
-    for start in sorted({max(1, int(share * shortest)) for share in STARTS}):
-        belief = belief_at(model, sequences, start)
-        for dt in HORIZONS:
-            if dt > longest_jump or start + dt > shortest:
-                continue
-            actions = None if sequences.actions is None else sequences.actions[:, start : start + dt]
-            components = forecast(model, belief, dt, SAMPLES, actions).components
-            assert isinstance(components, DiagonalNormal)
-            x = sequences.x[:, start + dt - 1]
-            scaled = (replace(components, log_sigma=components.log_sigma + math.log(s)) for s in NOISE_SCALES)
-            yield [-float(Forecast(each).log_prob(x).mean()) for each in scaled]
+        part.log_temperature.fill_(math.log(_factor(scales[0])))
+    if model.p_D.log_noise_scale is not None:
+        model.p_D.log_noise_scale.fill_(math.log(_factor(scales[1])))

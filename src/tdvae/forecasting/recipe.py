@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tdvae.errors import InputError
-from tdvae.forecasting.calibration import calibrate
+from tdvae.forecasting.monitor import ForecastMonitor
 from tdvae.jumps import Jumps, Uniform, Widening
-from tdvae.models import TDVAE, for_data
+from tdvae.models import for_data
 from tdvae.objectives import Learner
 from tdvae.training import FitResult, TrainConfig, fit
 from tdvae.training.config import derive_seed
@@ -47,16 +47,9 @@ class Recipe:
         info: dict[str, Any] | None = None,
         progress: Progress = "bar",
     ) -> FitResult:
-        """Train with `tdvae.fit`, then calibrate the forecasts on the validation sequences."""
-
-        def finish() -> dict[str, float]:
-            assert isinstance(self.learner.model, TDVAE)
-            found = calibrate(self.learner.model, validation, self.jumps.longest, self.config.seed)
-            return {} if found is None else {f"calibration/{name}": value for name, value in asdict(found).items()}
-
-        return fit(
-            self.learner, data, self.jumps, self.config, run_dir, validation, resume, info, progress, finish=finish
-        )
+        """Train with `tdvae.fit`. Forecasts of the validation sequences choose the weights and calibrate them."""
+        monitor = ForecastMonitor.up_to(self.jumps.longest, self.learner.model, validation, self.config.seed)
+        return fit(self.learner, data, self.jumps, self.config, run_dir, validation, resume, info, progress, monitor)
 
 
 def recipe(data: Sequences, longest_jump: int = 10, steps: int = 10_000, seed: int = 0, **model_options: Any) -> Recipe:

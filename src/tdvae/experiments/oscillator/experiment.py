@@ -10,6 +10,7 @@ import torch
 
 from tdvae.data import OscillatorSettings, from_arrays
 from tdvae.experiments.oscillator.measures import START, TEST, TRAIN, VALIDATION, evaluate, record
+from tdvae.experiments.oscillator.monitor import OscillatorMonitor
 from tdvae.experiments.oscillator.presets import PRESETS, Preset
 from tdvae.experiments.shared.experiment import Experiment, Task, TrainedRun, Training, seeds_of, time_of
 from tdvae.models import Model, build
@@ -50,13 +51,15 @@ class Oscillator(Experiment[Preset]):
         data = record(preset.settings, preset.train_sequences, task.seed, TRAIN)
         validation = record(preset.settings, validation_sequences, task.seed, VALIDATION)
         torch.manual_seed(derive_seed(task.seed))  # the initial weights
+        model = build(preset.model)
         return Training(
-            Learner(build(preset.model)),
+            Learner(model),
             from_arrays(data.x),
             preset.jumps,
             replace(preset.train, seed=task.seed),
             from_arrays(validation.x),
             {"settings": asdict(preset.settings), "test_sequences": preset.test_sequences},
+            OscillatorMonitor.watching(model, preset.settings, from_arrays(validation.x), task.seed),
         )
 
     def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:

@@ -16,8 +16,7 @@ from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block
 from tdvae.saved import SavedModel
-from tdvae.training import TrainConfig
-from tdvae.training.loop import Watch
+from tdvae.training import Monitor, TrainConfig
 from tdvae.types import Sequences, SequenceSource
 
 
@@ -56,7 +55,7 @@ class Training:
     config: TrainConfig
     validation: SequenceSource | None = None
     info: dict[str, Any] = field(default_factory=dict)  # saved in the run beside the experiment and preset names
-    watch: Watch | None = None
+    monitor: Monitor | None = None
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def train(
         resume,
         {"experiment": experiment.name, "preset": preset_name, **training.info},
         progress,
-        training.watch,
+        training.monitor,
     )
 
 
