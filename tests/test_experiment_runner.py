@@ -61,7 +61,7 @@ class Toy(Experiment[Preset]):
             for variants in by_seed(measures).values()
         ]
 
-    def constants(self, preset: Preset, seeds: list[int]) -> Measures:
+    def overall(self, preset: Preset, seeds: list[int], replicates: list[Measures]) -> Measures:
         return {"limit": {"mean": 0.25, "spread": None, "n": 1}}
 
     def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:

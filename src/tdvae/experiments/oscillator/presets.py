@@ -76,8 +76,8 @@ PRESETS = {
     "demo": Preset(_MODEL, replace(_TRAIN, steps=2_400), curriculum(until=0.34), test_sequences=500),
     "cpu": Preset(
         _MODEL,
-        replace(_TRAIN, steps=5_000, learning_rate=1.2e-3, muon_learning_rate=6e-3),
-        curriculum(until=0.2),
+        replace(_TRAIN, steps=4_000, learning_rate=1.4e-3, muon_learning_rate=7e-3),
+        curriculum(until=0.25),
         seeds=tuple(range(10)),
     ),
     "paper": Preset(_PAPER_MODEL, TrainConfig(steps=200_000, batch_size=32, pairs=1), paper_mixture(), seeds=(0, 1, 2)),

@@ -115,8 +115,8 @@ class Experiment(ABC, Generic[P]):
         """Return the measures of each replicate; mean and spread are over these. By default a task is a replicate."""
         return list(measures.values())
 
-    def constants(self, preset: P, seeds: list[int]) -> Measures:
-        """Return summarised measures that need no training, such as exact limits."""
+    def overall(self, preset: P, seeds: list[int], replicates: list[Measures]) -> Measures:
+        """Return summarised measures that are not means over replicates, such as exact limits and the worst seed."""
         return {}
 
     def extras(self, preset: P) -> dict[str, Any]:

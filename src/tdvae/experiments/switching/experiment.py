@@ -88,7 +88,7 @@ class Switching(Experiment[Preset]):
         """Return the accuracies of each run, by measure and cell."""
         return [_run_measures(preset, measures, run) for run in range(preset.runs)]
 
-    def constants(self, preset: Preset, seeds: list[int]) -> Measures:
+    def overall(self, preset: Preset, seeds: list[int], replicates: list[Measures]) -> Measures:
         """Return the exact limit of every cell. Its spread is the standard error over the simulated sequences."""
         accuracy, error = bayes_accuracy(preset, seeds[0])
         entry = {"mean": accuracy, "spread": error, "n": preset.bayes_sequences}
