@@ -80,8 +80,8 @@ class Oscillator(Experiment[Preset]):
         table = by_key([(label, measures[name]) for name, label in LABELS.items() if name in measures], "δt = {}")
         near, far = (measures["information_share"][str(dt)]["mean"] for dt in (HORIZONS[0], HORIZONS[-1]))
         meaning = (
-            f"Of what the observations so far tell about the future, forecasts of one step use {near:.0%}, and one jump "
-            f"of {HORIZONS[-1]} steps uses {far:.0%}: 100 % is exact inference, 0 % is to know nothing."
+            f"Of what the observations so far tell about the future, forecasts of one step use {near:.0%}, and one "
+            f"jump of {HORIZONS[-1]} steps uses {far:.0%}: 100 % is exact inference, 0 % is to know nothing."
         )
         return {self.name: [table, meaning]}
 
