@@ -87,6 +87,6 @@ def _scores(model: TDVAE, sequences: Sequences, longest_jump: int) -> Iterator[l
             actions = None if sequences.actions is None else sequences.actions[:, start : start + dt]
             components = forecast(model, belief, dt, SAMPLES, actions).components
             assert isinstance(components, DiagonalNormal)
-            x = sequences.x[:, start + dt - 1]
+            x, observed = sequences.at(start + dt)
             scaled = (replace(components, log_sigma=components.log_sigma + math.log(s)) for s in NOISE_SCALES)
-            yield [-float(Forecast(each).log_prob(x).mean()) for each in scaled]
+            yield [-float(Forecast(each).log_prob(x, observed).mean()) for each in scaled]
