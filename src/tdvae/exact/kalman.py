@@ -291,7 +291,7 @@ class KalmanBank:
         if observed is not None:
             # A missing coordinate as an independent standard normal one: that does not change L of the others.
             cov_x = torch.where(observed[..., None] & observed[..., None, :], cov_x, identity)
-            count = observed.sum(-1)
+            count = observed.sum(-1).double()
         factor = torch.linalg.cholesky(cov_x)
         whiten = torch.linalg.solve_triangular(factor, identity.expand_as(factor), upper=False)
         log_norm = whiten.diagonal(dim1=-2, dim2=-1).log().sum(-1) - 0.5 * count * LOG_2PI
