@@ -368,7 +368,11 @@ def test_a_channel_without_any_value_in_the_training_part_raises() -> None:
         (np.ones((3, 5, 2)), np.ones((3, 5), bool), r"^observed: .*\(3, 5, 2\)"),
         (np.ones((3, 5)), np.ones((3, 5)), r"^observed: expected bool .*float"),
         (np.ones((3, 5), int), np.ones((3, 5), bool), r"^observed: expected None unless x is floating-point"),
-        (np.ma.MaskedArray(np.ones((3, 5), int), mask=np.eye(3, 5)), None, r"^x: .*masked .*floating.*, got int64"),
+        (
+            np.ma.MaskedArray(np.ones((3, 5), int), mask=np.eye(3, 5, dtype=bool)),
+            None,
+            r"^x: .*masked .*floating.*, got int64",
+        ),
     ],
     ids=["shape", "per step", "numbers", "classes", "masked classes"],
 )
@@ -378,7 +382,7 @@ def test_invalid_masks_raise(x: Any, observed: Any, message: str) -> None:
 
 
 def test_masked_actions_raise() -> None:
-    actions = np.ma.MaskedArray(numbers(3, 5), mask=np.eye(3, 5))
+    actions = np.ma.MaskedArray(numbers(3, 5), mask=np.eye(3, 5, dtype=bool))
     with pytest.raises(InputError, match=r"^actions: .*sequence 0 at step 0"):
         from_arrays(numbers(3, 5), actions)
 
@@ -390,7 +394,9 @@ def test_masked_actions_raise() -> None:
 def test_variation_that_32_bits_would_lose_raises(argument: str) -> None:
     arrays: dict[str, Any] = {"x": numbers(3, 40, 2), argument: np.zeros((3, 40, 2))}
     arrays[argument][..., 1] = 1.7e9 + 100 * np.sin(np.arange(40))
-    with pytest.raises(InputError, match=rf"^{argument}: .* got 1 in channel 1 with mean 1.7e\+09 .* subtract the mean"):
+    with pytest.raises(
+        InputError, match=rf"^{argument}: .* got 1 in channel 1 with mean 1.7e\+09 .* subtract the mean"
+    ):
         from_arrays(**arrays)
     arrays[argument] -= arrays[argument].mean((0, 1))
     from_arrays(**arrays)

@@ -235,7 +235,7 @@ def linear_filtering_with_gaps() -> Filtering:
     model = linear_filtering()
     config = FilteringConfig(latent=1, layers=2, missing_values=True)
     parts = ObservationEncoder((1,), missing_values=True), IdentityBelief(2), nn.Identity(), OptimalEncoderWithGaps()
-    return Filtering(config, *parts, model.p_T, model.p_D).double()  # type: ignore[arg-type]
+    return Filtering(config, *parts, model.p_T, model.p_D).double()
 
 
 def test_state_space_likelihoods_with_missing_values() -> None:

@@ -306,7 +306,10 @@ class ExactObservedModel:
             predicted = DiagonalNormal(joint[0][..., 4:], 0.5 * joint[1][..., 4:, 4].log())
             x = self.features(after, observed)
             log_probs.append(torch.where(seen[:, 0], predicted.log_prob(x), 0.0))
-            with_x, without_x = _condition(*joint, slice(2, 4), slice(4, 5), x), (joint[0][:, 2:4], joint[1][:, 2:4, 2:4])
+            with_x, without_x = (
+                _condition(*joint, slice(2, 4), slice(4, 5), x),
+                (joint[0][:, 2:4], joint[1][:, 2:4, 2:4]),
+            )
             mean, cov = _choose(seen[:, 0], with_x, without_x)
             codes.append(torch.cat([mean, cov.flatten(1), x, seen], dim=-1))
         return Beliefs(torch.stack(codes, dim=1), lambda code: code), torch.stack(log_probs, dim=1)

@@ -59,11 +59,12 @@ class Sequences:
             index = torch.arange(len(t), device=t.device).view(-1, *[1] * (t.ndim - 1)), t - 1
         return self.x[index], None if self.observed is None else self.observed[index]
 
-    def never_observed(self) -> list[tuple[int, ...]]:
-        """The channels, as indices of an observation, of which no value is observed in any sequence."""
+    def never_observed(self) -> list[int]:
+        """The channels, counted in the flattened observation, of which no value is observed in any sequence."""
         if self.observed is None:
             return []
-        return [tuple(channel) for channel in (~self.observed[self.mask].any(0)).nonzero().tolist()]
+        channels: list[int] = (~self.observed[self.mask].flatten(1).any(0)).nonzero()[:, 0].tolist()
+        return channels
 
     def named(self) -> dict[str, Tensor]:
         """The tensors that are not None, by field name."""

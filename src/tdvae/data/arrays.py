@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,9 +40,9 @@ def from_arrays(
     ``lengths`` (N,) gives the number of real time steps of each sequence.
 
     Floating-point observations may have missing values: NaN, masked entries of a NumPy masked array, or entries where
-    the bool array ``observed``, of the shape of x, is False. The result then has a mask, and x is 0 where it is missing.
-    Floating-point numbers are stored with 32 bits. If that would lose most of the variation of a channel, as it does
-    with a large offset, an `InputError` says so.
+    the bool array ``observed``, of the shape of x, is False. The result then has a mask, and x is 0 where a value is
+    missing. Floating-point numbers are stored with 32 bits. If that would lose most of the variation of a channel, as
+    it does with a large offset, an `InputError` says so.
 
     >>> import numpy as np, tdvae
     >>> data = tdvae.data.from_arrays(np.array([[0.5, np.nan, 0.25]]))
@@ -74,7 +75,7 @@ def from_arrays(
     values = values[..., None] if values.ndim == 2 else values
     data = Sequences(_clear_padding(values, x_lengths), x_lengths, **extra)
     if never := data.never_observed():
-        raise InputError(f"x: expected at least one observed value of each channel, got none of channel {_index(never[0])}")
+        raise InputError(f"x: expected at least one observed value of each channel, got none of channel {never[0]}")
     return data
 
 
@@ -192,7 +193,9 @@ def _to_tensor(name: str, values: object) -> Tensor:
         if isinstance(values, np.ma.MaskedArray) and values.dtype.kind == "f":
             values = values.filled(np.nan)
         elif np.ma.is_masked(values):
-            raise InputError(f"{name}: expected masked entries in floating-point arrays only, got {values.dtype}")
+            raise InputError(
+                f"{name}: expected masked entries in floating-point arrays only, got {np.asarray(values).dtype}"
+            )
         array = np.asarray(values)
         if array.dtype.kind not in "fiub" or array.dtype == np.longdouble:
             raise InputError(f"{name}: expected real numbers of at most 64 bits, got dtype {array.dtype}")
@@ -207,27 +210,24 @@ def _to_single(name: str, padded: Tensor, observed: Tensor) -> Tensor:
     """Convert to float32. Raise if too few float32 numbers would be left for the variation of a channel."""
     if padded.dtype in (torch.float32, torch.bool):
         return padded.float()
-    values = torch.where(observed, padded, 0).double()
-    count = observed.expand_as(values).sum((0, 1))
-    mean = values.sum((0, 1)) / count
-    std = (torch.where(observed, values - mean, 0).square().sum((0, 1)) / count).sqrt()
+    channels = (-1, math.prod(padded.shape[2:]))
+    observed = observed.expand_as(padded).reshape(channels)
+    values = torch.where(observed, padded.reshape(channels).double(), 0)
+    count = observed.sum(0)
+    mean = values.sum(0) / count
+    std = (torch.where(observed, values - mean, 0).square().sum(0) / count).sqrt()
     exponent = torch.frexp(torch.maximum(mean.abs(), std)).exponent
     spacing = torch.ldexp(torch.ones_like(std), (exponent - 24).clamp(min=-149))  # of float32 numbers at the mean
     lost = (std < LEAST_LEVELS * spacing) & (std > ROUNDING * mean.abs())
     if bool(lost.any()):
-        channel = tuple(lost.nonzero()[0].tolist())
+        channel = int(lost.nonzero()[0, 0])
         raise InputError(
             f"{name}: expected at least {LEAST_LEVELS} different 32-bit numbers within a standard deviation, got "
-            f"{float(std[channel] / spacing[channel]):.0f} in channel {_index(channel)} with mean "
+            f"{float(std[channel] / spacing[channel]):.0f} in channel {channel} with mean "
             f"{float(mean[channel]):g} and standard deviation {float(std[channel]):g}; subtract the mean first, and "
             "divide by the standard deviation if it is tiny"
         )
     return padded.float()
-
-
-def _index(channel: tuple[int, ...]) -> str:
-    """The index of a channel as text: a number for vectors."""
-    return str(channel[0] if len(channel) == 1 else channel) if channel else "0"
 
 
 def _check_lengths(lengths: Array | Tensor | None, padded: Tensor) -> Tensor:

@@ -214,9 +214,9 @@ def for_data(data: Sequences, **choices: Any) -> TDVAE:
 
     The likelihood follows x's type: floating point is Gaussian (standardised inside, so any units will do), bool is
     Bernoulli, integer is categorical. Actions and rewards are used if the data have them, and ``missing_values`` is set
-    if the data have a mask of observed values. The observation is part of the state if it is a vector or categorical, and a Gaussian's σ is predicted. The belief network is a linear
-    recurrence if a step has few numbers and an LSTM if it has many. The other defaults are the oscillator's: residual
-    maps, a rotating transition and q_S as a product.
+    if the data have a mask of observed values. The observation is part of the state if it is a vector or categorical,
+    and a Gaussian's σ is predicted. The belief network is a linear recurrence if a step has few numbers and an LSTM if
+    it has many. The other defaults are the oscillator's: residual maps, a rotating transition and q_S as a product.
     """
     event_shape = tuple(data.x.shape[2:])
     settings: dict[str, Any] = {"event_shape": event_shape, "rewards": data.rewards is not None}
@@ -265,7 +265,7 @@ def _standardise(model: TDVAE, data: Sequences) -> None:
     assert isinstance(model.encoder, ObservationEncoder)
     assert isinstance(model.p_D, GaussianDecoder)
     if never := data.never_observed():
-        raise InputError(f"data: expected at least one observed value of each channel, got none of {never[0]}")
+        raise InputError(f"data: expected at least one observed value of each channel, got none of channel {never[0]}")
     steps = data.x[data.mask].double()
     observed = torch.ones_like(steps, dtype=torch.bool) if data.observed is None else data.observed[data.mask]
     count = observed.sum(0)

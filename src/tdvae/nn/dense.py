@@ -150,9 +150,9 @@ class ObservationEncoder(nn.Module):
         return self.layers(self.features(x, observed))
 
     def features(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
-        """x (..., *event) as a vector, standardised or one-hot, without the MLP; with the mask if values may be missing.
+        """x (..., *event) as a vector, standardised or one-hot, without the MLP.
 
-        Without a mask, everything is observed.
+        With ``missing_values`` it is followed by the mask; None means that everything is observed.
         """
         if self.checks_values:
             self.check_values(x)
