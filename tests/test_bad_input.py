@@ -295,11 +295,11 @@ def test_a_missing_file_is_named(refusal: Refusal, tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-def test_nan_in_a_file_is_refused_with_its_place(refusal: Refusal, tmp_path: Path) -> None:
+def test_infinity_in_a_file_is_refused_with_its_place(refusal: Refusal, tmp_path: Path) -> None:
     x = numbers(10, 12)
-    x[7, 3] = np.nan
-    np.savez(tmp_path / "nan.npz", x=x)
-    message = refusal("fit", tmp_path / "nan.npz", *SMALL)
+    x[7, 3] = np.inf
+    np.savez(tmp_path / "infinite.npz", x=x)
+    message = refusal("fit", tmp_path / "infinite.npz", *SMALL)
     assert "sequence 7" in message
     assert "step 3" in message
     assert not (tmp_path / "runs").exists()

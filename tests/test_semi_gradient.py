@@ -79,7 +79,7 @@ class Exact:
     def step(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> Step:
         return Step(self.p_T.bind(s1, dt, actions), self.p_D)
 
-    def features(self, x: Tensor) -> None:
+    def features(self, x: Tensor, observed: Tensor | None = None) -> None:
         return None
 
     def features_at(self, sequences: Sequences, t: Tensor) -> None:
@@ -140,7 +140,7 @@ def test_semi_gradient_changes_gradients_only() -> None:
         t1 = torch.zeros(3, 2, dtype=torch.long)
         loss = Learner(model)(sequences, Pairs(t1, t1 + dt, semi_gradient=semi_gradient)).total
         loss.backward()
-        return float(loss), {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+        return float(loss.detach()), {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
 
     for dt, same in ((1, True), (5, False)):
         (full, of_full), (semi, of_semi) = gradients(dt, False), gradients(dt, True)

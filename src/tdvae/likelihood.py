@@ -1,4 +1,7 @@
-"""Log likelihoods: forecast densities, importance sampling and a particle filter."""
+"""Log likelihoods: forecast densities, importance sampling and a particle filter.
+
+If values are missing, they are the likelihoods of the observed ones.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +48,12 @@ class Forecast:
     def mean(self) -> Tensor:
         return self.components.mean.mean(0)
 
-    def log_prob(self, x: Tensor) -> Tensor:
+    def log_prob(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
+        """The log density of x, or of its entries where the mask ``observed`` is True; see `Sequences.at`."""
         self._check(x)
-        return log_mean_exp(self.components.log_prob(x))
+        if observed is not None:
+            self._check(observed, "observed")
+        return log_mean_exp(self.components.log_prob(x, observed))
 
     def cdf(self, x: Tensor) -> Tensor:
         """The cumulative distribution function of each dimension, for continuous observations."""
@@ -70,12 +76,12 @@ class Forecast:
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
         return (low + high) / 2
 
-    def _check(self, x: Tensor) -> None:
+    def _check(self, x: Tensor, name: str = "x") -> None:
         """Raise for shapes that would broadcast: (N,) with (N, 1) would give N × N numbers, and a wrong mean."""
         shape = self.components.mean.shape[1:]
         expected = shape[:-1] if isinstance(self.components, Categorical) else shape
         if x.shape != expected:
-            raise InputError(f"x: expected shape {tuple(expected)}, got {tuple(x.shape)}")
+            raise InputError(f"{name}: expected shape {tuple(expected)}, got {tuple(x.shape)}")
 
 
 @torch.no_grad()
@@ -162,13 +168,13 @@ def _forward_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: i
         z, _ = step.p_T.sample()
         decoded = step.p_D(z)
         state = State(z, model.features(decoded.sample()))
-    return decoded.log_prob(sequences.x[:, t2 - 1])
+    return decoded.log_prob(*sequences.at(t2))
 
 
 def _chain_log_weights(
-    model: TDVAEParts, sequences: Sequences, first: int, last: int, samples: int, observed: Callable[[int], bool]
+    model: TDVAEParts, sequences: Sequences, first: int, last: int, samples: int, scored: Callable[[int], bool]
 ) -> Tensor:
-    """Log weights of z_first … z_last, drawn backwards in time, and of the x_t for which ``observed(t)`` is true."""
+    """Log weights of z_first … z_last, drawn backwards in time, and of the x_t for which ``scored(t)`` is true."""
     beliefs = model.filter(sequences)
     codes = beliefs.codes[:, first : last + 1]
     b = beliefs.read(codes).expand(_check_positive(samples), *codes.shape[:2], -1)  # b_first … b_last
@@ -183,8 +189,8 @@ def _chain_log_weights(
         s1 = State(previous, repeated(None if x is None else x[:, t - first - 1], samples))
         step = model.step(s1, dt, actions)
         log_weight = log_weight + step.p_T.given(z).log_prob(z) - q_S.log_prob(previous)
-        if observed(t):
-            log_weight = log_weight + step.p_D(z).log_prob(sequences.x[:, t - 1])
+        if scored(t):
+            log_weight = log_weight + step.p_D(z).log_prob(*sequences.at(t))
         z = previous
     return log_weight + model.p_B.given(z, b[:, :, 0]).log_prob(z)
 
@@ -216,13 +222,13 @@ def particle_log_prob(model: StateSpace, sequences: Sequences, particles: int) -
     b = model.read(model.filter(sequences).codes[:, 1:])
     state, columns, log_probs = model.initial_state(count, batch), torch.arange(batch, device=b.device), []
     for t in range(sequences.horizon):
-        x, code = sequences.x[:, t], b[:, t].expand(count, -1, -1)
+        (x, observed), code = sequences.at(t + 1), b[:, t].expand(count, -1, -1)
         actions = None if sequences.actions is None else sequences.actions[:, t].expand(count, -1, -1)
         z, q = model.q.sample(code, state, one_action(actions))
         step = model.step(state, one_action(actions))
-        log_weight = step.p_T.given(z).log_prob(z) - q.log_prob(z) + step.p_D(z).log_prob(x)
+        log_weight = step.p_T.given(z).log_prob(z) - q.log_prob(z) + step.p_D(z).log_prob(x, observed)
         log_probs.append(log_mean_exp(log_weight))
-        state = State(z[resample(log_weight), columns], repeated(model.features(x), count))
+        state = State(z[resample(log_weight), columns], repeated(model.features(x, observed), count))
     return torch.stack(log_probs, dim=1)
 
 

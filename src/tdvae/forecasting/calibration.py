@@ -22,7 +22,7 @@ from tdvae.nn.ladder import DenseHeads
 STRIDES = (4, 2, 1)  # of the search, in eighths of an octave
 OCTAVES = 2.0  # the largest change of a scale: to between a quarter and four times
 
-Forecasts = Iterable[tuple[int, Forecast, Tensor]]  # δt, density, observation
+Forecasts = Iterable[tuple[int, Forecast, Tensor, Tensor | None]]  # δt, density, x and its mask; see `Sequences.at`
 Scales = tuple[int, int]  # of the σ of z and of the σ of x: their logarithms in eighths of an octave
 
 
@@ -54,7 +54,7 @@ def calibrate(model: Model, forecasts: Callable[[], Forecasts]) -> Calibration |
     def nll(scales: Scales) -> Tensor:
         """The NLL of each sequence, averaged over its forecasts."""
         _set(model, heads, scales)
-        scores = [-density.log_prob(x) for _, density, x in forecasts()]
+        scores = [-density.log_prob(x, observed) for _, density, x, observed in forecasts()]
         return torch.stack(scores).double().mean(0) if scores else torch.tensor([math.nan])
 
     scored = _search(nll, both=model.p_D.log_noise_scale is not None)

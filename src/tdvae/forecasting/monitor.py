@@ -45,9 +45,9 @@ class ForecastMonitor(Monitor):
         return cls(model, some, [dt for dt in HORIZONS if dt <= longest_jump], starts, seed)
 
     @torch.no_grad()
-    def forecasts(self) -> Iterator[tuple[int, Forecast, Tensor]]:
-        """δt, density and observation of all forecasts that fit the sequences, with the same noise each time."""
-        x, shortest = self.validation.x, int(self.validation.lengths.min())
+    def forecasts(self) -> Iterator[tuple[int, Forecast, Tensor, Tensor | None]]:
+        """δt, density, x and its mask of all forecasts that fit the sequences, with the same noise each time."""
+        shortest = int(self.validation.lengths.min())
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(self.seed))
             for start in self.starts:
@@ -55,13 +55,14 @@ class ForecastMonitor(Monitor):
                 for dt in (dt for dt in self.horizons if start + dt <= shortest):
                     actions = self.validation.actions
                     of_jump = None if actions is None else actions[:, start : start + dt]
-                    yield dt, forecast(self.model, belief, dt, SAMPLES, of_jump), x[:, start + dt - 1]
+                    density = forecast(self.model, belief, dt, SAMPLES, of_jump)
+                    yield dt, density, *self.validation.at(start + dt)
 
     def measure(self) -> dict[str, float]:
         """The mean NLL by δt, and their mean as the score. Without room for any forecast the loss remains the score."""
         nll: dict[int, list[float]] = {}
-        for dt, density, x in self.forecasts():
-            nll.setdefault(dt, []).append(-float(density.log_prob(x).mean()))
+        for dt, density, x, observed in self.forecasts():
+            nll.setdefault(dt, []).append(-float(density.log_prob(x, observed).mean()))
         means = {dt: sum(values) / len(values) for dt, values in nll.items()}
         named = {f"forecast/{dt}": value for dt, value in means.items()}
         return {**named, "score": sum(means.values()) / len(means)} if means else {}

@@ -25,7 +25,7 @@ from tdvae.rollouts import belief_at
 from tdvae.saved import SavedModel
 from tdvae.training import FitResult
 from tdvae.training.config import derive_seed
-from tdvae.types import Sequences
+from tdvae.types import Sequences, missing_as_nan
 
 NAME = "fit"
 HORIZONS = (1, 2, 5, 10, 20, 50, 100)
@@ -105,9 +105,10 @@ def evaluate(model: Model, own: OwnData, seed: int) -> Measures:
         for origin in (origin for origin in origins if origin + dt <= shortest):
             actions = None if test.actions is None else test.actions[:, origin : origin + dt]
             density = forecast(model, beliefs[origin], dt, SAMPLES, actions)
-            last, future = test.x[:, origin - 1], test.x[:, origin + dt - 1]
-            for name, values in _scores(density, data, model, last, future, dt).items():
-                scores.setdefault(name, {}).setdefault(str(dt), []).append(values)
+            last, (future, observed) = _last_observed(test, origin, data), test.at(origin + dt)
+            some = torch.ones(len(test), dtype=torch.bool) if observed is None else observed.flatten(1).any(1)
+            for name, values in _scores(density, data, model, last, future, observed, dt).items():
+                scores.setdefault(name, {}).setdefault(str(dt), []).append(values[some])
     return {name: {dt: float(torch.cat(v).mean()) for dt, v in by_dt.items()} for name, by_dt in scores.items()}
 
 
@@ -118,17 +119,29 @@ def _origins(shortest: int) -> list[int]:
 
 
 def _scores(
-    density: Forecast, data: Sequences, model: Model, last: Tensor, future: Tensor, dt: int
+    density: Forecast, data: Sequences, model: Model, last: Tensor, future: Tensor, observed: Tensor | None, dt: int
 ) -> dict[str, Tensor]:
-    """The model's and the baselines' scores of each sequence."""
-    scores = {"nll": -density.log_prob(future)}
+    """The model's and the baselines' scores of what each sequence has observed."""
+    scores = {"nll": -density.log_prob(future, observed)}
     if data.x.is_floating_point():
         place = (density.cdf(future) - 0.5).abs()
         for width in (50, 90):
-            scores[f"coverage_{width}"] = (place <= width / 200).float().flatten(1).mean(1)
-        scores["nll_last_value"] = -_last_value(data, last, dt).log_prob(future)
-    scores["nll_marginal"] = -_marginal(data, model).log_prob(future)
+            inside = missing_as_nan((place <= width / 200).float(), observed)
+            scores[f"coverage_{width}"] = inside.flatten(1).nanmean(1)
+        scores["nll_last_value"] = -_last_value(data, last, dt).log_prob(future, observed)
+    scores["nll_marginal"] = -_marginal(data, model).log_prob(future, observed)
     return scores
+
+
+def _last_observed(test: Sequences, origin: int, data: Sequences) -> Tensor:
+    """The last observed value of each channel up to ``origin``, or the mean of the training data if there is none."""
+    if test.observed is None:
+        return test.x[:, origin - 1]
+    last = missing_as_nan(data.x, data.observed)[data.mask].nanmean(0).expand_as(test.x[:, 0])
+    for t in range(1, origin + 1):
+        x, observed = test.at(t)
+        last = torch.where(observed, x, last)  # type: ignore[arg-type]
+    return last
 
 
 class OwnDataRuns:
@@ -160,9 +173,9 @@ RUNS = OwnDataRuns()
 
 def _marginal(data: Sequences, model: Model) -> Distribution:
     """The best density that ignores time: each dimension's own frequencies, or mean and spread."""
-    steps, ndim = data.x[data.mask], data.x.ndim - 2
+    steps, ndim = missing_as_nan(data.x, data.observed)[data.mask], data.x.ndim - 2
     if data.x.is_floating_point():
-        return DiagonalNormal(steps.mean(0), _log_spread(steps - steps.mean(0)), event_ndim=ndim)
+        return DiagonalNormal(steps.nanmean(0), _log_spread(steps - steps.nanmean(0)), event_ndim=ndim)
     if data.x.dtype == torch.bool:
         share = (steps.float().sum(0) + 0.5) / (len(steps) + 1)
         return Bernoulli(torch.logit(share), event_ndim=ndim)
@@ -173,11 +186,12 @@ def _marginal(data: Sequences, model: Model) -> Distribution:
 
 def _last_value(data: Sequences, last: Tensor, dt: int) -> DiagonalNormal:
     """Tomorrow as today: the last value, with the spread that changes over δt had in training."""
-    change = data.x[:, dt:] - data.x[:, :-dt]
+    x = missing_as_nan(data.x, data.observed)
+    change = x[:, dt:] - x[:, :-dt]
     real = data.mask[:, dt:]
     return DiagonalNormal(last, _log_spread(change[real]).expand_as(last), event_ndim=last.ndim - 1)
 
 
 def _log_spread(values: Tensor) -> Tensor:
     """log of the root mean square; a constant sensor gets a small one instead of 0."""
-    return values.square().mean(0).sqrt().clamp(min=1e-6).log()
+    return values.square().nanmean(0).sqrt().clamp(min=1e-6).log()

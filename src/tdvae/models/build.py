@@ -47,6 +47,7 @@ from tdvae.nn.recurrent import (
 from tdvae.types import Sequences
 
 FEW_NUMBERS = 32  # per step: up to here a linear recurrence is cheap
+CONSTANT = 1e-6  # a sensor whose spread is at most this share of its mean is constant: that is rounding in float32
 MOST_CLASSES = 512  # more in a data set are taken for measurements
 
 
@@ -177,7 +178,9 @@ def _state_decoder(config: LatentConfig, p_T: TransitionLadder, observed: int) -
 
 def _recurrent_parts(config: RecurrentConfig) -> tuple[ObservationEncoder, BeliefNetwork, nn.Module, int]:
     """The encoder, the belief network, the readout, and the size of the code after the readout."""
-    encoder = ObservationEncoder(config.event_shape, config.encoder, config.classes, config.likelihood == "bernoulli")
+    encoder = ObservationEncoder(
+        config.event_shape, config.encoder, config.classes, config.likelihood == "bernoulli", config.missing_values
+    )
     belief = _belief_network(config, encoder.size + config.actions + config.rewards)
     if not config.readout:
         return encoder, belief, nn.Identity(), belief.size
@@ -210,14 +213,15 @@ def for_data(data: Sequences, **choices: Any) -> TDVAE:
     """A TD-VAE that fits a data set; ``choices`` are fields of `TDVAEConfig`.
 
     The likelihood follows x's type: floating point is Gaussian (standardised inside, so any units will do), bool is
-    Bernoulli, integer is categorical. Actions and rewards are used if the data have them. The observation is part of
-    the state if it is a vector or categorical, and a Gaussian's σ is predicted. The belief network is a linear
-    recurrence if a step has few numbers and an LSTM if it has many. The other defaults are the oscillator's: residual
-    maps, a rotating transition and q_S as a product.
+    Bernoulli, integer is categorical. Actions and rewards are used if the data have them, and ``missing_values`` is set
+    if the data have a mask of observed values. The observation is part of the state if it is a vector or categorical,
+    and a Gaussian's σ is predicted. The belief network is a linear recurrence if a step has few numbers and an LSTM if
+    it has many. The other defaults are the oscillator's: residual maps, a rotating transition and q_S as a product.
     """
     event_shape = tuple(data.x.shape[2:])
     settings: dict[str, Any] = {"event_shape": event_shape, "rewards": data.rewards is not None}
     settings["actions"] = 0 if data.actions is None else data.actions.shape[-1]
+    settings["missing_values"] = data.observed is not None
     settings |= {"maps": "residual", "hidden": 64, "readout": 64, "readout_hidden": 64, "posterior": "product"}
     settings["drift"] = "rotation" if choices.get("layers", 2) > 1 else "residual"
     if data.x.dtype == torch.bool:
@@ -257,12 +261,17 @@ def check_classes(count: int) -> None:
 
 
 def _standardise(model: TDVAE, data: Sequences) -> None:
-    """Give the encoder and the decoder the data's own mean and spread, per dimension."""
+    """Give the encoder and the decoder the data's own mean and spread, per dimension, of what was observed."""
     assert isinstance(model.encoder, ObservationEncoder)
     assert isinstance(model.p_D, GaussianDecoder)
-    steps = data.x[data.mask]
-    shift, scale = steps.mean(0), steps.std(0)
-    scale = torch.where(scale > 1e-6 * shift.abs().clamp(min=1e-6), scale, torch.ones_like(scale))  # constant sensors
+    if never := data.never_observed():
+        raise InputError(f"data: expected at least one observed value of each channel, got none of channel {never[0]}")
+    steps = data.x[data.mask].double()
+    observed = torch.ones_like(steps, dtype=torch.bool) if data.observed is None else data.observed[data.mask]
+    count = observed.sum(0)
+    shift = torch.where(observed, steps, 0).sum(0) / count
+    scale = (torch.where(observed, steps - shift, 0).square().sum(0) / (count - 1).clamp(min=1)).sqrt()
+    scale = torch.where(scale > CONSTANT * shift.abs(), scale, 1)
     for part in (model.encoder, model.p_D):
         part.shift.copy_(shift)
         part.scale.copy_(scale)

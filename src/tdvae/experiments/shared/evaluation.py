@@ -107,7 +107,9 @@ def _summarise_futures(sequence: Sequences, start: int, jumps: list[int], future
     time_step = start
     for index, jump in enumerate(jumps):
         time_step += jump
-        observed = time_step <= int(sequence.lengths[0])
+        known = time_step <= int(sequence.lengths[0])
+        if known and sequence.observed is not None:
+            known = bool(sequence.observed[0, time_step - 1].flatten()[0])
         rows.append(
             {
                 "t": time_step,
@@ -115,7 +117,7 @@ def _summarise_futures(sequence: Sequences, start: int, jumps: list[int], future
                 "low": float(quantiles[0, index]),
                 "median": float(quantiles[1, index]),
                 "high": float(quantiles[2, index]),
-                "observed": float(sequence.x[0, time_step - 1].flatten()[0]) if observed else None,
+                "observed": float(sequence.x[0, time_step - 1].flatten()[0]) if known else None,
             }
         )
     return rows
