@@ -41,22 +41,26 @@ class Calibration:
 
 
 @torch.no_grad()
-def calibrate(model: TDVAE, validation: Sequences, longest_jump: int, seed: int = 0) -> Calibration | None:
+def calibrate(
+    model: TDVAE, validation: Sequences, longest_jump: int, seed: int = 0, context: int = 0
+) -> Calibration | None:
     """Choose the scales of a dense model with Gaussian observations and set them; None for other models.
 
-    Calling it again gives the same result: it starts from a model without calibration.
+    With ``context``, forecasts begin after that many steps. Calling it again gives the same result: it starts from a
+    model without calibration.
     """
     parts = [getattr(ladder, "heads", None) for ladder in (model.p_B, model.p_T)]
     heads = [part for part in parts if isinstance(part, DenseHeads)]
     if not isinstance(model.p_D, GaussianDecoder) or len(heads) < len(parts):
         return None
-    some = validation.select(torch.arange(min(len(validation), MOST_SEQUENCES)))
+    count = min(len(validation), MOST_SEQUENCES)
+    some = validation.select(torch.arange(count) * len(validation) // count)
     nll: dict[tuple[float, float], float] = {}
     for temperature in TEMPERATURES:
         _set(model, heads, temperature, 1.0)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(seed))
-            scores = list(_scores(model, some, longest_jump))
+            scores = list(_scores(model, some, longest_jump, context))
         if not scores:
             break  # no sequence is long enough for a forecast
         for index, scale in enumerate(NOISE_SCALES):
@@ -76,10 +80,10 @@ def _set(model: TDVAE, heads: list[DenseHeads], temperature: float, noise_scale:
     model.p_D.log_noise_scale.fill_(math.log(noise_scale))
 
 
-def _scores(model: TDVAE, sequences: Sequences, longest_jump: int) -> Iterator[list[float]]:
+def _scores(model: TDVAE, sequences: Sequences, longest_jump: int, context: int) -> Iterator[list[float]]:
     """For each start and δt, the NLL with every noise scale. The scales share the drawn states."""
     shortest = int(sequences.lengths.min())
-    for start in sorted({max(1, int(share * shortest)) for share in STARTS}):
+    for start in [context] if context else sorted({max(1, int(share * shortest)) for share in STARTS}):
         belief = belief_at(model, sequences, start)
         for dt in HORIZONS:
             if dt > longest_jump or start + dt > shortest:

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from tdvae.data import from_arrays
@@ -19,6 +18,7 @@ from tdvae.errors import InputError
 from tdvae.forecasting.grid import calendar_features
 from tdvae.forecasting.scaling import Scaling, unusual
 from tdvae.forecasting.series import Array, Series
+from tdvae.models.build import padded_size
 from tdvae.types import Sequences
 
 FEW_VALUES = 20  # whole numbers with at most this many values, and more than two, are taken for classes
@@ -234,17 +234,11 @@ def _layout(series: Series) -> Literal["chw", "hwc", "hw"] | None:
     return "chw" if len(shape) == 3 and shape[0] <= MOST_CHANNELS and min(shape[1:]) >= LEAST_SIDE else None
 
 
-def halvings(side: int) -> int:
-    """How often convolutions halve a picture with this shorter side: down to about four pixels, at least twice."""
-    return max(2, round(float(np.log2(side / 4))))
-
-
 def _fit_picture(series: Series, pieces: list[Array]) -> Picture:
     layout = _layout(series)
     assert layout is not None
     height, width = series.event_shape[1:] if layout == "chw" else series.event_shape[:2]
-    multiple = 2 ** halvings(min(height, width))
-    rows, columns = (-(-side // multiple) * multiple for side in (height, width))
+    rows, columns = padded_size(height, width)
     if series.x[0].dtype == np.uint8:
         return Picture(layout, 0.0, 255.0, rows, columns)
     if any(np.isnan(piece).any() for piece in pieces):
@@ -303,6 +297,3 @@ def _calendar(series: Series) -> tuple[str, ...]:
         )
     return tuple(features)
 
-
-def as_tensor(values: Array) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(values))

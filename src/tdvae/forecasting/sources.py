@@ -73,21 +73,22 @@ def _roles(arrays: Mapping[str, Any], columns: Columns, source: str) -> dict[str
         roles[columns.known[0] if columns.known else "actions"] = "known"
     if columns.group is not None:
         roles[columns.group] = "group"
-    roles |= {name: name for name in ("lengths", "rewards") if name in arrays}
-    if missing := [name for name in roles if name not in arrays]:
+    roles |= {name: name for name in ("lengths", "observed", "rewards") if name in arrays}
+    if any(name not in arrays for name in roles):
         raise InputError(f"file: expected arrays {', '.join(map(repr, roles))} in {source}, got {sorted(arrays)}")
     if not columns.values and (unknown := sorted(set(arrays) - set(roles))):
         raise InputError(
-            f"file: expected arrays 'x' and optionally ['actions', 'lengths', 'rewards'] in {source}, got {unknown}; "
-            "choose the array to forecast with values"
+            f"file: expected arrays 'x' and optionally 'actions', 'lengths', 'observed', 'rewards' in {source}, got "
+            f"{', '.join(map(repr, unknown))}; choose the array to forecast with values"
         )
-    assert not missing
     return roles
 
 
 def _from_mapping(arrays: Mapping[str, Any], columns: Columns, source: str, future: bool) -> Series:
     by_role = {role: arrays[name] for name, role in _roles(arrays, columns, source).items()}
     x = _sequences("x", by_role["x"], by_role.get("lengths"))
+    if "observed" in by_role:
+        x = _masked(x, _sequences("observed", by_role["observed"], by_role.get("lengths")))
     if x[0].ndim == 1:
         x = [each[:, None] for each in x]
     if all(len(each) < 2 for each in x):
@@ -142,6 +143,15 @@ def _sequences(name: str, values: Any, lengths: Any) -> list[Array]:
             for number, part in enumerate(parts)
         ]
     return parts
+
+
+def _masked(x: list[Array], observed: list[Array]) -> list[Array]:
+    """x with NaN where the mask is False."""
+    if [part.shape for part in observed] != [part.shape for part in x] or observed[0].dtype != bool:
+        raise InputError(f"observed: expected bools in the shape of x, got {observed[0].dtype} of other shapes or types")
+    if x[0].dtype.kind != "f":
+        raise InputError(f"observed: expected x of floats, since only those may be missing, got {x[0].dtype}")
+    return [np.where(mask, part, np.nan) for mask, part in zip(observed, x, strict=True)]
 
 
 def _checked(name: str, part: Array, number: int, missing_allowed: bool) -> Array:

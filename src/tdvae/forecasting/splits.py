@@ -48,6 +48,7 @@ class Split:
     validation: tuple[Span, ...]
     test: tuple[Span, ...]
     by: Literal["time", "sequence", "group", "file"]
+    by_time: bool = False  # whether training and validation are parts of the same sequences
 
     def describe(self) -> str:
         steps = [sum(map(len, part)) for part in (self.train, self.validation, self.test)]
@@ -87,8 +88,8 @@ def split_series(
     if by_time:
         train, validation, test = _by_time(lengths[:own], longest_jump, offsets, two_parts=held_out > 0)
         if held_out:
-            return Split(train, validation, tuple(whole[own:]), "file")
-        return Split(train, validation, test, "time")
+            return Split(train, validation, tuple(whole[own:]), "file", by_time=True)
+        return Split(train, validation, test, "time", by_time=True)
     members = _members(groups[:own] if groups is not None else [str(number) for number in range(own)])
     least = 2 if held_out else 3
     if len(members) < least:
@@ -219,7 +220,23 @@ def training_windows(spans: Sequence[Span], window: int | None, stride: int) -> 
     return cut
 
 
-def test_windows(
+def validation_windows(
+    spans: Sequence[Span], window: int | None, longest_jump: int
+) -> list[tuple[int, int, int]]:
+    """Windows for the validation loss: inside the spans, like those of the training.
+
+    A short span has several overlapping ones of half its length, since one window gives a noisy loss.
+    """
+    if window is None:
+        return [span.piece for span in spans]
+    cut = []
+    for span in spans:
+        length = min(window, max(longest_jump + 1, len(span) // 2))
+        cut += training_windows([span], length, max(1, length // 8))
+    return _thinned(cut)
+
+
+def held_out_windows(
     spans: Sequence[Span], window: int | None, longest_jump: int, history: bool
 ) -> tuple[list[tuple[int, int, int]], int]:
     """Windows that end with test targets, and the number of steps at the start of each that are context only.

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,7 @@ def fit(
     progress: Progress = "bar",
     watch: Watch | None = None,
     finish: Finish | None = None,
+    files: Mapping[str, bytes] | None = None,
 ) -> FitResult:
     """Train ``learner``. Afterwards it has the weights with the best validation loss, or the last without validation.
 
@@ -92,6 +93,7 @@ def fit(
     called as often as validation, and the metrics are written to metrics.jsonl.
     ``finish`` is called once after training, with the best weights loaded. It may change them, for calibration. The
     metrics it returns are logged, and the weights are saved again.
+    ``files`` are written to the run folder before training, by name.
 
     >>> import torch, tdvae
     >>> train, validation, test = tdvae.data.split(tdvae.data.from_arrays(torch.randn(100, 10)), seed=0)
@@ -106,7 +108,7 @@ def fit(
         if sequences is not None:
             jumps.check_room(sequences.lengths)
     training = _Training(
-        learner, data, jumps, config, Path(run_dir), validation, resume, info or {}, progress, watch, finish
+        learner, data, jumps, config, Path(run_dir), validation, resume, info or {}, progress, watch, finish, files or {}
     )
     return training.run()
 
@@ -127,6 +129,7 @@ class _Training:
         progress: Progress,
         watch: Watch | None,
         finish: Finish | None,
+        files: Mapping[str, bytes],
     ) -> None:
         self.learner, self.data, self.jumps, self.config = learner, data, jumps, config
         self.run_dir, self.validation, self.progress, self.watch = run_dir, validation, progress, watch
@@ -145,14 +148,17 @@ class _Training:
         if resume:
             self._restore()
         if self.fabric.is_global_zero:
+            for name, content in files.items():
+                checkpoint.write_file(self.run_dir / name, content)
             checkpoint.write_file(self.run_dir / "config.json", checkpoint.to_json(description))
 
     # Training steps
 
     def run(self) -> FitResult:
         log = self._log()
+        self.paced = self.step, time.monotonic()
         try:
-            while self.step < self.config.steps:
+            while self.step < self.config.steps and not self._out_of_patience():
                 terms = self._train_step()
                 self.step += 1
                 self._report(log, terms)
@@ -164,6 +170,12 @@ class _Training:
         if self.validation is None:
             return FitResult(self.run_dir, self.step, self.step, None, self._seconds())
         return FitResult(self.run_dir, self.step, self.best_step, self.best, self._seconds())
+
+    def _out_of_patience(self) -> bool:
+        """Whether the last ``patience`` validations were no better. It depends on the steps only, also on resume."""
+        config = self.config
+        waited = self.step - self.best_step
+        return self.validation is not None and 0 < config.patience <= waited // config.validate_every
 
     def _take_best(self, log: Log) -> None:
         """Load the best validated weights, finish them, and save them again."""
@@ -191,6 +203,7 @@ class _Training:
         self.fabric.backward(loss.sum())
         norm = self.learner.clip_gradients(self.config.clip)
         self._check_finite({**terms, "gradient": norm})
+        self.gradient_norm = norm.detach()
         for optimizer in self.optimizers:
             optimizer.step()
         return {name: term.detach() for name, term in terms.items()}
@@ -235,7 +248,7 @@ class _Training:
         if step % config.log_every == 0 or last:
             shown = {name: self._mean_over_ranks(term) for name, term in terms.items()}
             log.progress(step, shown)
-            log.record(step, {**shown, "total": sum(shown.values())})
+            log.record(step, {**shown, "total": sum(shown.values()), **self._pace()})
         due = step % config.validate_every == 0 or last
         if self.watch is not None and due:
             self.learner.eval()
@@ -250,6 +263,17 @@ class _Training:
                 self._save("best", keep=1, optimizers=False)
         if step % config.checkpoint_every == 0 or last:
             self._save("step", keep=KEPT_CHECKPOINTS, optimizers=True)
+
+    def _pace(self) -> dict[str, float]:
+        """The learning rate (of the first optimiser), the gradient norm before clipping, and the speed."""
+        now = time.monotonic()
+        steps, seconds = self.step - self.paced[0], now - self.paced[1]
+        self.paced = self.step, now
+        return {
+            "learning_rate": self.optimizers[0].param_groups[0]["lr"],
+            "gradient_norm": float(self.gradient_norm.mean()),
+            "steps_per_second": round(steps / max(seconds, 1e-9), 2),
+        }
 
     def _mean_over_ranks(self, term: Tensor) -> float:
         mean = self.fabric.all_reduce(term, reduce_op="mean")
