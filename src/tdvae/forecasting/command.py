@@ -39,10 +39,9 @@ def fit_file(file: Path, options: Options, run_dir: Path, resume: bool) -> None:
         check_unused(run_dir)  # before the file is read, which may take long
     own = prepare(file, **options.columns, **options.preparation, seed=options.seed)
     made = _recipe(own, options, run_dir if resume else None)
-    if speaks:
-        for line in (f"{file.name}: {own.split}", *own.notes):
-            print(line)
-        print(_outlook(made, own, timed=not resume and options.devices == 1), flush=True)
+    if speaks and not resume:
+        print("\n".join([f"{file.name}: {own.split}", *own.notes]))
+        print(_outlook(made, own, timed=options.devices == 1), flush=True)
     result = made.fit(own, run_dir=run_dir, resume=resume)
     if not speaks:
         return

@@ -58,10 +58,8 @@ class Forecasts:
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row per sequence, step and channel: the sequence's id, the time, the step, the channel, the numbers."""
         count = len(self.channels)
-        flat = {
-            name: values.reshape(*values.shape[: values.ndim - self.mean.ndim + 2], count, -1)
-            for name, values in (("mean", self.mean), ("quantiles", self.quantiles), ("samples", self.samples))
-        }
+        mean = self.mean.reshape(*self.mean.shape[:2], count, -1)
+        quantiles, samples = (each.reshape(*each.shape[:3], count) for each in (self.quantiles, self.samples))
         for n in range(len(self.series)):
             last = self.series.lengths[n] - 1
             for s, step in enumerate(self.steps):
@@ -70,9 +68,9 @@ class Forecasts:
                         **self._labels(n, last + step),
                         "step": step,
                         "channel": channel,
-                        **_means(flat["mean"][n, s, c]),
-                        **{f"q{q:g}": flat["quantiles"][i, n, s, c, 0] for i, q in enumerate(self.quantile_levels)},
-                        **{f"sample_{i + 1}": float(flat["samples"][i, n, s, c, 0]) for i in range(len(self.samples))},
+                        **_means(mean[n, s, c]),
+                        **{f"q{q:g}": float(quantiles[i, n, s, c]) for i, q in enumerate(self.quantile_levels)},
+                        **{f"sample_{i + 1}": float(samples[i, n, s, c]) for i in range(len(samples))},
                     }
 
     def _labels(self, number: int, step: int) -> dict[str, Any]:
@@ -176,20 +174,19 @@ class Forecaster:
             samples: number of sampled futures.
             seed: seed of the Monte Carlo samples.
         """
-        steps = tuple(steps)
         _check_request(steps, quantiles, samples, seed)
+        steps, levels = tuple(steps), () if self.encoding.kind == "classes" else tuple(quantiles)
         series, sequences = self.data.read(source)
         parts = []
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(derive_seed(seed))
             for rows in _by_length(sequences):
-                parts.append((rows, self._forecast_group(series, sequences, rows, steps, tuple(quantiles), samples)))
+                parts.append((rows, self._forecast_group(series, sequences, rows, steps, levels, samples)))
         order = np.argsort(np.concatenate([rows.numpy() for rows, _ in parts]))
 
         def joined(index: int, axis: int) -> Array:
             return np.take(np.concatenate([part[index] for _, part in parts], axis=axis), order, axis=axis)
 
-        levels = () if self.encoding.kind == "classes" else tuple(quantiles)
         return Forecasts(steps, joined(0, 0), levels, joined(1, 1), joined(2, 1), self.encoding.channels, series)
 
     @property
@@ -217,8 +214,12 @@ class Forecaster:
             known = None if actions is None else actions[:, :step]
             density = forecast(self.model, belief, compose(step, self.data.longest_jump), DENSITY_SAMPLES, known)
             means.append(self._decode(density.mean))
-            bounds.append(self._decode(_quantiles(density, () if self.encoding.kind == "classes" else levels)))
-        return np.stack(means, axis=1), np.stack(bounds, axis=2), self._sample(belief, steps, samples, actions)
+            bounds.append([self._decode(_quantile(density, level)) for level in levels])
+        quantiles = np.moveaxis(np.array(bounds), 0, 2) if levels else np.zeros((0, *self._shape(rows, steps)))
+        return np.stack(means, axis=1), quantiles, self._sample(belief, steps, samples, actions)
+
+    def _shape(self, rows: Tensor, steps: Sequence[int]) -> tuple[int, ...]:
+        return len(rows), len(steps), *self.encoding.event_shape
 
     def _belief(self, sequences: Sequences, length: int) -> Belief:
         """The belief after the last observation. A model of windows is given as many steps as a window has."""
@@ -229,7 +230,7 @@ class Forecaster:
     def _sample(self, belief: Belief, steps: tuple[int, ...], count: int, actions: Tensor | None) -> Array:
         """Sampled futures: the jumps from each requested step to the next follow each other."""
         if count == 0:
-            return np.zeros((0, len(belief.code), len(steps), *self.encoding.event_shape))
+            return np.zeros((0, *self._shape(belief.code, steps)))
         wanted = sorted(set(steps))
         pieces = [compose(b - a, self.data.longest_jump) for a, b in zip([0, *wanted], wanted, strict=False)]
         ends = np.cumsum([len(piece) for piece in pieces]) - 1
@@ -258,16 +259,12 @@ def compose(step: int, longest: int) -> list[int]:
     return [(step * (index + 1)) // count - (step * index) // count for index in range(count)]
 
 
-def _quantiles(density: Forecast, levels: Sequence[float]) -> Tensor:
-    """(levels, N, *event). For pictures and bits, from draws of each component."""
+def _quantile(density: Forecast, level: float) -> Tensor:
+    """(N, *event). For pictures and bits, from draws of each component."""
     if isinstance(density.components, DiagonalNormal):
-        found = [density.quantile(level) for level in levels]
-        return torch.stack(found) if found else density.mean[None][:0]
+        return density.quantile(level)
     draws = torch.cat([density.components.sample() for _ in range(DRAWS)]).to(density.mean.dtype)
-    if not levels:
-        return density.mean[None][:0]
-    ordered = draws.sort(0).values
-    return ordered[[min(len(draws) - 1, int(level * len(draws))) for level in levels]]
+    return draws.sort(0).values[int(level * len(draws))]
 
 
 def _by_length(sequences: Sequences) -> Iterator[Tensor]:

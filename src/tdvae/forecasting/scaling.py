@@ -37,8 +37,9 @@ class Scaling:
         largest = np.fmax.reduce([_largest(part) for part in centred])
         divisor = np.where(largest > 0, largest, 1.0)
         scale = largest * np.sqrt(_mean([np.square(part / divisor) for part in centred]))
-        rounding = 8 * np.finfo(np.float64).eps * np.fmax.reduce([_largest(part) for part in parts])
-        return cls(shift, np.where(scale > rounding, scale, 1.0))
+        limits = np.finfo(np.float64)
+        rounding = 8 * limits.eps * np.fmax.reduce([_largest(part) for part in parts])
+        return cls(shift, np.where(scale > np.maximum(rounding, limits.tiny), scale, 1.0))
 
     @classmethod
     def identity(cls, shape: Sequence[int]) -> Scaling:

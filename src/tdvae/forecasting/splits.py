@@ -33,7 +33,7 @@ class Span:
     stop: int
 
     def __len__(self) -> int:
-        return self.stop - self.start
+        return max(0, self.stop - self.start)
 
     @property
     def piece(self) -> tuple[int, int, int]:
@@ -242,15 +242,17 @@ def held_out_windows(
     """Windows that end with test targets, and the number of steps at the start of each that are context only.
 
     With ``history`` the steps before a span may be context. Windows then start at successive steps, so the end of the
-    context is a rolling origin. Without it, all steps are targets.
+    context is a rolling origin; sequences with too short a history are left out. Without it, all steps are targets.
     """
     if window is None:
         return [span.piece for span in spans], 0
     if not history:
         return _thinned(training_windows(spans, window, longest_jump)), 0
-    context = min(window - longest_jump, min(span.start for span in spans))
+    context = min(window - longest_jump, max(span.start for span in spans))
     cut = []
     for span in spans:
+        if span.start < context:
+            continue
         for target in range(span.start, span.stop - longest_jump + 1):
             cut.append((span.sequence, target - context, target + longest_jump))
     return _thinned(cut), context
