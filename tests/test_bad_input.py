@@ -378,12 +378,16 @@ BAD_FILES: list[tuple[str, str, str, list[str], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("what", "name", "content", "options", "words"), BAD_FILES, ids=[each[0] for each in BAD_FILES])
+@pytest.mark.parametrize(
+    ("what", "name", "content", "options", "words"), BAD_FILES, ids=[each[0] for each in BAD_FILES]
+)
 def test_a_bad_table_is_refused_and_nothing_is_left_behind(
     what: str, name: str, content: str, options: list[str], words: list[str], refusal: Refusal, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_text(content)
-    message = refusal("fit", name, *SMALL, *(options if "--longest-jump" in options else [*options, "--longest-jump=2"]))
+    message = refusal(
+        "fit", name, *SMALL, *(options if "--longest-jump" in options else [*options, "--longest-jump=2"])
+    )
     for word in words:
         assert word in message
     assert [path.name for path in tmp_path.iterdir()] == [name]

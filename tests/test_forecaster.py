@@ -30,7 +30,7 @@ def sales(rows: int = 200, future: int = 0) -> pd.DataFrame:
     rng = np.random.default_rng(0)
     day = np.arange(rows + future)
     level = 1.7e9 + 100 * np.sin(0.4 * day) + rng.normal(size=len(day))
-    frame = pd.DataFrame(
+    return pd.DataFrame(
         {
             "day": pd.date_range("2024-01-01", periods=len(day)),
             "level": np.where(day < rows, level, np.nan),
@@ -38,7 +38,6 @@ def sales(rows: int = 200, future: int = 0) -> pd.DataFrame:
             "mode": day % 3,
         }
     )
-    return frame
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +168,9 @@ def test_forecasts_of_classes_and_bits(kind: str, tmp_path: Path) -> None:
     x = np.random.default_rng(0).integers(0, 3 if kind == "classes" else 2, (12, 10, 2))
     data = tdvae.prepare(x if kind == "classes" else x.astype(bool), 3)
     tdvae.recipe(data, steps=2, latent=2, belief=4).fit(data, run_dir=tmp_path / "run", progress="none")
-    forecasts = Forecaster.load(tmp_path / "run").forecast(x if kind == "classes" else x.astype(bool), [1, 5], samples=3)
+    forecasts = Forecaster.load(tmp_path / "run").forecast(
+        x if kind == "classes" else x.astype(bool), [1, 5], samples=3
+    )
     assert forecasts.mean.shape == (12, 2, 2) + ((3,) if kind == "classes" else ())
     assert set(np.unique(forecasts.samples)) <= {0, 1, 2}
     forecasts.write(tmp_path / "f.csv")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import operator
 from typing import Any
 
 import numpy as np
@@ -105,7 +108,7 @@ def numbered(count: int, steps: int = 12) -> Any:
 def test_many_sequences_are_split_by_sequence(count: int, seed: int) -> None:
     split = split_series([12] * count, 3, seed)
     parts = [{span.sequence for span in part} for part in (split.train, split.validation, split.test)]
-    assert sorted(sum(map(sorted, parts), [])) == list(range(count))
+    assert sorted(functools.reduce(operator.iadd, map(sorted, parts), [])) == list(range(count))
     assert all(len(span) == 12 for part in (split.train, split.validation, split.test) for span in part)
     assert split == split_series([12] * count, 3, seed)
 
@@ -126,7 +129,12 @@ def test_groups_of_a_table_and_of_arrays() -> None:
     frame = pd.DataFrame({"run": series, "day": day, "machine": series // 3, "y": 8.0 * series + day})
     for data in (
         tdvae.prepare(frame, 3, id="run", time="day", group="machine"),
-        tdvae.prepare({"x": 8.0 * series.reshape(12, 8) + np.arange(8), "machine": np.arange(12) // 3}, 3, values="x", group="machine"),
+        tdvae.prepare(
+            {"x": 8.0 * series.reshape(12, 8) + np.arange(8), "machine": np.arange(12) // 3},
+            3,
+            values="x",
+            group="machine",
+        ),
     ):
         machines = [{time // 24 for time in times(data, part)} for part in (data.train, data.validation)]
         machines.append({time // 24 for time in targets(data)})
@@ -169,7 +177,7 @@ def test_training_windows_cover_their_span(stride: int) -> None:
     assert all(stop - start == 10 for _, start, stop in cut)
     assert cut[-1][2] == span.stop
     starts = [start for _, start, _ in cut]
-    assert all(0 < later - earlier <= stride for earlier, later in zip(starts, starts[1:], strict=False))
+    assert all(0 < later - earlier <= stride for earlier, later in itertools.pairwise(starts))
 
 
 def test_held_out_windows_are_limited_and_spread_over_the_part() -> None:
@@ -193,9 +201,7 @@ def series_of(x: Any) -> Series:
     return series
 
 
-@given(
-    length=st.integers(20, 40), stride=st.integers(1, 10), shuffled=st.booleans(), channels=st.integers(1, 3)
-)
+@given(length=st.integers(20, 40), stride=st.integers(1, 10), shuffled=st.booleans(), channels=st.integers(1, 3))
 @hypothesis_settings(derandomize=True, max_examples=30)
 def test_overlapping_windows_are_put_together(length: int, stride: int, shuffled: bool, channels: int) -> None:
     rng = np.random.default_rng(0)

@@ -48,13 +48,12 @@ def test_one_series_of_a_csv_file_keeps_double_precision(tmp_path: Path) -> None
 
 
 def frames() -> dict[str, Any]:
-    columns = {
+    return {
         "shop": ["b", "a", "b", "a", "b", "b"],
         "day": ["2024-02-27", "2024-02-27", "2024-02-28", "2024-02-28", "2024-03-01", "2024-03-02"],
         "sales": [1.0, 10.0, 2.0, 20.0, None, 4.0],
         "price": [3, 5, 3, 6, 4, 4],
     }
-    return columns
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "pandas", "polars"])
@@ -186,7 +185,9 @@ def test_only_calendar_features_that_vary_are_added(frequency: str, expected: tu
 
 
 def test_years_have_no_calendar() -> None:
-    series = table(pd.DataFrame({"t": pd.date_range("1900-01-01", periods=90, freq="YS"), "y": np.arange(90.0)}), time="t")
+    series = table(
+        pd.DataFrame({"t": pd.date_range("1900-01-01", periods=90, freq="YS"), "y": np.arange(90.0)}), time="t"
+    )
     with pytest.raises(InputError, match=r"^calendar: .*1 year"):
         Encoding.fit(series, whole(series), calendar=True)
 
@@ -311,7 +312,9 @@ def test_unusual_values_are_reported_in_one_sentence() -> None:
 
 
 def test_known_inputs_are_scaled_and_few_whole_numbers_are_one_hot() -> None:
-    frame = pd.DataFrame({"y": np.arange(6.0), "mode": [4, 2, 7, 2, 4, 4], "price": [1.0, 2, 3, 4, 5, 6], "open": [0, 1] * 3})
+    frame = pd.DataFrame(
+        {"y": np.arange(6.0), "mode": [4, 2, 7, 2, 4, 4], "price": [1.0, 2, 3, 4, 5, 6], "open": [0, 1] * 3}
+    )
     series = table(frame, values=("y",), known=("mode", "price", "open"))
     encoding = Encoding.fit(series, [(0, 0, 4)])
     inputs = encoding.inputs(series, 0, 0, 6)

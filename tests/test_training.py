@@ -315,7 +315,7 @@ def test_training_stops_when_validation_gets_no_better_also_after_a_resume(tmp_p
     changes = {"learning_rate": 0.5, "muon_learning_rate": 0.5, "steps": 40, "validate_every": 1, "checkpoint_every": 1}
     train(tmp_path / "all", **changes)
     validations = [line["validation"] for line in metrics(tmp_path / "all") if "validation" in line]
-    best, steps = math.inf, 0
+    best, since, steps = math.inf, 0, 0
     for steps, value in enumerate(validations, start=1):
         best, since = (value, steps) if value < best else (best, since)
         if steps - since == 3:

@@ -49,7 +49,9 @@ def fit_file(file: Path, options: Options, run_dir: Path, resume: bool) -> None:
         print(f"stopped early at step {result.steps}: no better validation since step {result.best_step}")
     measures = evaluate(load(run_dir), own.history, own.test, own.longest_jump, options.seed)
     show(f"{file.name}: forecasts of held-out steps", tables(summarise([measures])))
-    print(f"the run is in {run_dir}; forecast with: tdvae forecast {run_dir} --data {file} --steps 1,{own.longest_jump}")
+    print(
+        f"the run is in {run_dir}; forecast with: tdvae forecast {run_dir} --data {file} --steps 1,{own.longest_jump}"
+    )
 
 
 def _recipe(own: OwnData, options: Options, resumed: Path | None) -> Recipe:
@@ -83,4 +85,6 @@ def forecast_file(
     check_output(out)
     forecasts = Forecaster.load(run).forecast(data, steps, quantiles, samples, seed)
     forecasts.write(out)
-    print(f"{out}: {len(forecasts.series)} sequence(s), {len(steps)} step(s) ahead, {len(forecasts.channels)} channel(s)")
+    print(
+        f"{out}: {len(forecasts.series)} sequence(s), {len(steps)} step(s) ahead, {len(forecasts.channels)} channel(s)"
+    )

@@ -296,4 +296,3 @@ def _calendar(series: Series) -> tuple[str, ...]:
             f"{series.grids[0].spacing()}"
         )
     return tuple(features)
-

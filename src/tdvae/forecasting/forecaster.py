@@ -281,5 +281,3 @@ def _check_request(steps: Sequence[int], quantiles: Sequence[float], samples: in
     for name, value in (("samples", samples), ("seed", seed)):
         if value < 0:
             raise InputError(f"{name}: expected at least 0, got {value}")
-
-

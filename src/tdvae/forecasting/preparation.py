@@ -287,4 +287,3 @@ def new_sequences(encoding: Encoding, columns: Columns, source: Source) -> tuple
     if isinstance(series, Recording):
         raise InputError("data: expected a table or arrays, got a recording of frames")
     return series, encoding.sequences(series)
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import tempfile
 import time
@@ -111,7 +112,7 @@ class Recipe:
         config = replace(self.config, steps=10, validate_every=2, checkpoint_every=10, tensorboard=False)
         with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
             fit(deepcopy(self.learner), train, self.jumps, config, Path(folder) / "run", progress="none", watch=watch)
-        return median(later - earlier for earlier, later in zip(times, times[1:], strict=False)) / 2
+        return median(later - earlier for earlier, later in itertools.pairwise(times)) / 2
 
 
 def _stored(own: OwnData) -> bytes:

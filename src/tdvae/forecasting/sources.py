@@ -56,7 +56,9 @@ def _read_hdf5(path: Path, columns: Columns, future: bool) -> Series | Recording
                 wanted = _roles(found, columns, str(path))
                 return _from_mapping({name: found[name][()] for name in wanted}, columns, str(path), future)
     except OSError as error:
-        raise InputError(f"file: expected an undamaged HDF5 file, got {path} ({' '.join(str(error).split())})") from error
+        raise InputError(
+            f"file: expected an undamaged HDF5 file, got {path} ({' '.join(str(error).split())})"
+        ) from error
     return Recording(path)
 
 
@@ -148,7 +150,9 @@ def _sequences(name: str, values: Any, lengths: Any) -> list[Array]:
 def _masked(x: list[Array], observed: list[Array]) -> list[Array]:
     """x with NaN where the mask is False."""
     if [part.shape for part in observed] != [part.shape for part in x] or observed[0].dtype != bool:
-        raise InputError(f"observed: expected bools in the shape of x, got {observed[0].dtype} of other shapes or types")
+        raise InputError(
+            f"observed: expected bools in the shape of x, got {observed[0].dtype} of other shapes or types"
+        )
     if x[0].dtype.kind != "f":
         raise InputError(f"observed: expected x of floats, since only those may be missing, got {x[0].dtype}")
     return [np.where(mask, part, np.nan) for mask, part in zip(observed, x, strict=True)]

@@ -54,7 +54,9 @@ class Split:
         steps = [sum(map(len, part)) for part in (self.train, self.validation, self.test)]
         counts = [len(part) for part in (self.train, self.validation, self.test)]
         if self.by == "time":
-            return f"split by time: {steps[0]} steps for training, then {steps[1]} for validation and {steps[2]} for test"
+            return (
+                f"split by time: {steps[0]} steps for training, then {steps[1]} for validation and {steps[2]} for test"
+            )
         rest = " (its own file)" if self.by == "file" else ""
         by = "sequence" if self.by == "file" else self.by
         return (
@@ -220,9 +222,7 @@ def training_windows(spans: Sequence[Span], window: int | None, stride: int) -> 
     return cut
 
 
-def validation_windows(
-    spans: Sequence[Span], window: int | None, longest_jump: int
-) -> list[tuple[int, int, int]]:
+def validation_windows(spans: Sequence[Span], window: int | None, longest_jump: int) -> list[tuple[int, int, int]]:
     """Windows for the validation loss: inside the spans, like those of the training.
 
     A short span has several overlapping ones of half its length, since one window gives a noisy loss.

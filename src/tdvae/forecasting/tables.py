@@ -233,7 +233,9 @@ class _Reader:
                 )
         if np.isinf(numbers).any():
             row = int(np.isinf(numbers).argmax())
-            raise InputError(f"column {name!r}: expected finite numbers, got infinity in row {row + 1} of {self.source}")
+            raise InputError(
+                f"column {name!r}: expected finite numbers, got infinity in row {row + 1} of {self.source}"
+            )
         if complete and np.isnan(numbers).any():
             row = int(np.isnan(numbers).argmax())
             raise InputError(
@@ -345,4 +347,3 @@ def _carried_forward(known: Array) -> Array:
         return known
     last = np.maximum.accumulate(np.where(np.isnan(known[:, 0]), 0, np.arange(len(known))))
     return known[last]
-

@@ -108,7 +108,18 @@ def fit(
         if sequences is not None:
             jumps.check_room(sequences.lengths)
     training = _Training(
-        learner, data, jumps, config, Path(run_dir), validation, resume, info or {}, progress, watch, finish, files or {}
+        learner,
+        data,
+        jumps,
+        config,
+        Path(run_dir),
+        validation,
+        resume,
+        info or {},
+        progress,
+        watch,
+        finish,
+        files or {},
     )
     return training.run()
 

@@ -25,7 +25,6 @@ from tdvae.saved import SavedModel
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
 
-
 MOST_SHOWN = 40  # numbers of an observation in a printed rollout; the JSON has all
 
 
