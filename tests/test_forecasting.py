@@ -32,15 +32,17 @@ def test_command_line_and_python_train_the_same(tmp_path: Path, monkeypatch: pyt
     file = save_signals(tmp_path / "signals.npz")
     monkeypatch.setattr("sys.argv", ["tdvae", "fit", str(file), "--steps", "4", "--longest-jump", "3", "--seed", "5"])
     cli.main()
-    train, validation, _ = split(from_npz(file), seed=5)
-    recipe = tdvae.recipe(train, longest_jump=3, steps=4, seed=5)
-    recipe.fit(train, validation, tmp_path / "python", progress="none")
-    runs = [tmp_path / "runs" / "signals", tmp_path / "python"]
+    runs = [tmp_path / "runs" / "signals", tmp_path / "python", tmp_path / "arrays"]
+    for source, run in zip((file, dict(np.load(file))), runs[1:], strict=True):
+        data = tdvae.prepare(source, longest_jump=3, seed=5)
+        tdvae.recipe(data, steps=4, seed=5).fit(data, run_dir=run, progress="none")
     configs = [json.loads((run / "config.json").read_text()) for run in runs]
+    assert configs[0] == configs[1]
     for part in ("model", "train", "jumps", "objective", "data"):
-        assert configs[0][part] == configs[1][part], part
-    of_command, of_python = (tdvae.load(run).state_dict() for run in runs)
-    assert all(torch.equal(value, of_python[name]) for name, value in of_command.items())
+        assert configs[0][part] == configs[2][part], part
+    of_command, *others = (tdvae.load(run).state_dict() for run in runs)
+    for other in others:
+        assert all(torch.equal(value, other[name]) for name, value in of_command.items())
 
 
 def test_data_with_gaps_are_fitted_calibrated_and_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,11 +37,14 @@ class ForecastMonitor(Monitor):
     seed: int = 0
 
     @classmethod
-    def up_to(cls, longest_jump: int, model: Model, validation: Sequences, seed: int = 0) -> ForecastMonitor:
-        """Forecasts from two starts, with the δt of ``HORIZONS`` up to ``longest_jump``."""
-        some = validation.select(torch.arange(min(len(validation), MOST_SEQUENCES)))
+    def up_to(
+        cls, longest_jump: int, model: Model, validation: Sequences, seed: int = 0, context: int = 0
+    ) -> ForecastMonitor:
+        """Forecasts with the δt of ``HORIZONS`` up to ``longest_jump``, from two starts, or after ``context`` steps."""
+        count = min(len(validation), MOST_SEQUENCES)
+        some = validation.select(torch.arange(count) * len(validation) // count)
         shortest = int(some.lengths.min())
-        starts = sorted({max(1, int(share * shortest)) for share in STARTS})
+        starts = [context] if context else sorted({max(1, int(share * shortest)) for share in STARTS})
         return cls(model, some, [dt for dt in HORIZONS if dt <= longest_jump], starts, seed)
 
     @torch.no_grad()
