@@ -57,7 +57,7 @@ def test_no_test_target_of_one_series_is_in_training(steps: int, jump: int, stri
     assert max(validation) + jump < min(test)
     assert len(test) > jump
     assert train == set(range(max(train) + 1))  # no step is lost between windows
-    assert times(data, Windows(data.history, *[torch.zeros(1, dtype=torch.long)] * 2, data.history.lengths)) == train
+    assert times(data, data.history) == train
 
 
 def test_the_context_of_a_test_target_reaches_back_and_its_origins_roll() -> None:

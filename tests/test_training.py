@@ -312,7 +312,13 @@ def test_learning_rate_gradient_norm_and_speed_are_logged(tmp_path: Path) -> Non
 
 def test_training_stops_when_validation_gets_no_better_also_after_a_resume(tmp_path: Path) -> None:
     """A learning rate at which the loss grows: the best validation is an early one."""
-    changes = {"learning_rate": 0.5, "muon_learning_rate": 0.5, "steps": 40, "validate_every": 1, "checkpoint_every": 1}
+    changes: dict[str, Any] = {
+        "learning_rate": 0.5,
+        "muon_learning_rate": 0.5,
+        "steps": 40,
+        "validate_every": 1,
+        "checkpoint_every": 1,
+    }
     train(tmp_path / "all", **changes)
     validations = [line["validation"] for line in metrics(tmp_path / "all") if "validation" in line]
     best, since, steps = math.inf, 0, 0

@@ -160,10 +160,10 @@ class Encoding:
             assert series.known is not None
             raw = series.known[number]
             if len(raw) < stop:
+                names, seen = ", ".join(each.name for each in self.known), series.lengths[number]
                 raise InputError(
-                    f"known: expected {', '.join(each.name for each in self.known)} for {stop - series.lengths[number]} "
-                    f"steps after the last observation of {series.name(number)}, got "
-                    f"{len(raw) - series.lengths[number]}; add rows with empty values"
+                    f"known: expected {names} for {stop - seen} steps after the last observation of "
+                    f"{series.name(number)}, got {len(raw) - seen}; add rows with empty values"
                 )
             where = series.source
             parts = [each.encode(raw[start:stop, place], where) for place, each in enumerate(self.known)]
@@ -214,7 +214,7 @@ class Encoding:
 def kind_of(series: Series) -> Kind:
     """What kind of observations these are."""
     dtype = series.x[0].dtype
-    if dtype == bool:
+    if dtype.kind == "b":
         return "bits"
     if _layout(series) is not None:
         return "picture"

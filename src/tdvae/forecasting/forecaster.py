@@ -38,7 +38,15 @@ DRAWS = 4  # for each of them, if the quantiles of a density have no closed form
 class Forecasts:
     """Forecasts for N sequences and S numbers of steps ahead, in the user's units. Arrays are float64.
 
-    For classes, ``mean`` holds the probability of each class, and there are no quantiles.
+    For classes, ``mean`` holds the probability of each class, and there are no quantiles. `Forecaster.forecast` makes
+    them.
+
+    >>> import numpy as np, tdvae
+    >>> data = tdvae.prepare(np.sin(0.3 * np.arange(100)), longest_jump=3)
+    >>> _ = tdvae.recipe(data, steps=1).fit(data, run_dir="runs/sine", progress="none")
+    >>> forecasts = tdvae.Forecaster.load("runs/sine").forecast(np.zeros(20), steps=[1, 3], quantiles=[0.5])
+    >>> list(next(forecasts.rows()))
+    ['step', 'channel', 'mean', 'q0.5']
     """
 
     steps: tuple[int, ...]
@@ -95,8 +103,8 @@ class Forecasts:
         ending = path.suffix.lower()
         buffer = io.BytesIO()
         if ending in ARRAY_FILES:
-            arrays = {"mean": self.mean, "quantiles": self.quantiles, "samples": self.samples}
-            np.savez(buffer, steps=np.array(self.steps), levels=np.array(self.quantile_levels), **arrays)
+            steps, levels = np.array(self.steps), np.array(self.quantile_levels)
+            np.savez(buffer, steps=steps, levels=levels, mean=self.mean, quantiles=self.quantiles, samples=self.samples)
         elif self.mean.ndim > 3 and self.mean[0, 0].size > 1_000:
             raise InputError(f"out: expected a .npz file for observations of shape {self.mean.shape[2:]}, got {path}")
         elif ending in (".parquet", ".pq"):

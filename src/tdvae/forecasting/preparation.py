@@ -1,4 +1,4 @@
-"""From a user's file, DataFrame or arrays to training, validation and test parts: one way for command line and Python."""
+"""From a user's file, DataFrame or arrays to training, validation and test parts, without leakage."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class OwnData:
     >>> import numpy as np, tdvae
     >>> data = tdvae.prepare(1.7e9 + 100 * np.sin(0.3 * np.arange(600)), longest_jump=5)  # one long series
     >>> print(data.split)
-    split by time: 482 steps for training, then 59 for validation and 59 for test
+    split by time: 472 steps for training, then 59 for validation and 59 for test
     >>> len(data.train), data.window
-    (383, 100)
+    (373, 100)
     """
 
     train: SequenceSource

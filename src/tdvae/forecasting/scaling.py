@@ -1,4 +1,4 @@
-"""Affine scaling of channels, in double precision: data in any units become numbers of order one in single precision."""
+"""Affine scaling of channels in double precision: data in any units become numbers of order one."""
 
 from __future__ import annotations
 

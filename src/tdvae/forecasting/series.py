@@ -29,7 +29,7 @@ class Columns:
 
     @classmethod
     def from_description(cls, values: dict[str, Any]) -> Columns:
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+        return cls(**{**values, "values": tuple(values["values"]), "known": tuple(values["known"])})
 
 
 @dataclass(frozen=True, eq=False)

@@ -63,7 +63,7 @@ def _read_hdf5(path: Path, columns: Columns, future: bool) -> Series | Recording
 
 
 def _roles(arrays: Mapping[str, Any], columns: Columns, source: str) -> dict[str, str]:
-    """Array name → role. Without names for the values, every array must have a role, so that a misspelt one is found."""
+    """Array name → role. If the values have no name, every array must have a role: a misspelt one is then found."""
     for what, names in (("values", columns.values), ("known", columns.known)):
         if len(names) > 1:
             raise InputError(f"{what}: expected one array, whose last axis has the channels, got {', '.join(names)}")
@@ -172,9 +172,9 @@ def _checked(name: str, part: Array, number: int, missing_allowed: bool) -> Arra
 def _check_alignment(name: str, given: list[Array], x: list[Array], future: bool) -> None:
     for number, each in enumerate(given[: len(x)]):
         if len(each) < len(x[number]) or (len(each) > len(x[number]) and not future):
+            least = "at least " if future else ""
             raise InputError(
-                f"{name}: expected {'at least ' if future else ''}the {len(x[number])} steps of x in sequence {number}, "
-                f"got {len(each)}"
+                f"{name}: expected {least}the {len(x[number])} steps of x in sequence {number}, got {len(each)}"
             )
     if len(given) != len(x):
         raise InputError(f"{name}: expected {len(x)} sequences as in x, got {len(given)}")

@@ -274,8 +274,8 @@ class _Reader:
             own = np.unique(column[rows])
             if len(own) > 1:
                 raise InputError(
-                    f"column {self.columns.group!r}: expected one group for each sequence, got {own[0]!r} and {own[1]!r} "
-                    f"in rows {rows[0] + 1} to {rows[-1] + 1}"
+                    f"column {self.columns.group!r}: expected one group for each sequence, got {own[0]!r} and "
+                    f"{own[1]!r} in rows {rows[0] + 1} to {rows[-1] + 1}"
                 )
             groups.append(str(own[0]))
         return groups
