@@ -14,19 +14,19 @@ from dataclasses import dataclass, replace
 import torch
 
 from tdvae.distributions import DiagonalNormal
+from tdvae.forecasting.evaluation import actions_after, beliefs_at
+from tdvae.forecasting.origins import Origins, rolling_origins
 from tdvae.likelihood import Forecast, forecast
 from tdvae.models import TDVAE
 from tdvae.models.decoders import GaussianDecoder
 from tdvae.nn.ladder import DenseHeads
-from tdvae.rollouts import belief_at
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
 
 TEMPERATURES = (1.0, 0.85, 0.7, 0.55, 0.4)  # of z
 NOISE_SCALES = tuple(2.0 ** (-k / 4) for k in range(-4, 9))  # 2 to 1/4, of p_D's σ
 HORIZONS = (1, 2, 5, 10, 20, 50, 100)  # δt, as far as the longest jump
-STARTS = (0.35, 0.6)  # where forecasts begin, as shares of the shortest sequence
-MOST_SEQUENCES = 200
+MOST_ORIGINS = 400
 SAMPLES = 100
 
 
@@ -41,22 +41,25 @@ class Calibration:
 
 
 @torch.no_grad()
-def calibrate(model: TDVAE, validation: Sequences, longest_jump: int, seed: int = 0) -> Calibration | None:
+def calibrate(
+    model: TDVAE, validation: Sequences, longest_jump: int, seed: int = 0, origins: Origins | None = None
+) -> Calibration | None:
     """Choose the scales of a dense model with Gaussian observations and set them; None for other models.
 
-    Calling it again gives the same result: it starts from a model without calibration.
+    The forecasts begin at ``origins``, by default at `MOST_ORIGINS` places in the validation sequences. Calling it again
+    gives the same result: it starts from a model without calibration.
     """
     parts = [getattr(ladder, "heads", None) for ladder in (model.p_B, model.p_T)]
     heads = [part for part in parts if isinstance(part, DenseHeads)]
     if not isinstance(model.p_D, GaussianDecoder) or len(heads) < len(parts):
         return None
-    some = validation.select(torch.arange(min(len(validation), MOST_SEQUENCES)))
+    origins = rolling_origins(validation, MOST_ORIGINS) if origins is None else origins
     nll: dict[tuple[float, float], float] = {}
     for temperature in TEMPERATURES:
         _set(model, heads, temperature, 1.0)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(seed))
-            scores = list(_scores(model, some, longest_jump))
+            scores = list(_scores(model, validation, origins, longest_jump))
         if not scores:
             break  # no sequence is long enough for a forecast
         for index, scale in enumerate(NOISE_SCALES):
@@ -76,17 +79,15 @@ def _set(model: TDVAE, heads: list[DenseHeads], temperature: float, noise_scale:
     model.p_D.log_noise_scale.fill_(math.log(noise_scale))
 
 
-def _scores(model: TDVAE, sequences: Sequences, longest_jump: int) -> Iterator[list[float]]:
-    """For each start and δt, the NLL with every noise scale. The scales share the drawn states."""
-    shortest = int(sequences.lengths.min())
-    for start in sorted({max(1, int(share * shortest)) for share in STARTS}):
-        belief = belief_at(model, sequences, start)
-        for dt in HORIZONS:
-            if dt > longest_jump or start + dt > shortest:
-                continue
-            actions = None if sequences.actions is None else sequences.actions[:, start : start + dt]
-            components = forecast(model, belief, dt, SAMPLES, actions).components
-            assert isinstance(components, DiagonalNormal)
-            x = sequences.x[:, start + dt - 1]
-            scaled = (replace(components, log_sigma=components.log_sigma + math.log(s)) for s in NOISE_SCALES)
-            yield [-float(Forecast(each).log_prob(x).mean()) for each in scaled]
+def _scores(model: TDVAE, sequences: Sequences, origins: Origins, longest_jump: int) -> Iterator[list[float]]:
+    """For each δt, the NLL with every noise scale. The scales share the drawn states."""
+    for dt in HORIZONS:
+        at = origins.with_target(sequences, dt)
+        if dt > longest_jump or not len(at):
+            continue
+        chosen, belief = beliefs_at(model, sequences, at)
+        components = forecast(model, belief, dt, SAMPLES, actions_after(chosen, at, dt)).components
+        assert isinstance(components, DiagonalNormal)
+        x = sequences.x[at.row, at.t + dt - 1]
+        scaled = (replace(components, log_sigma=components.log_sigma + math.log(s)) for s in NOISE_SCALES)
+        yield [-float(Forecast(each).log_prob(x).mean()) for each in scaled]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,10 @@ from typing import Any
 import torch
 
 from tdvae.errors import InputError
-from tdvae.forecasting.calibration import calibrate
+from tdvae.forecasting.calibration import HORIZONS, MOST_ORIGINS, calibrate
+from tdvae.forecasting.evaluation import model_scores
+from tdvae.forecasting.linear import fit_linear_part
+from tdvae.forecasting.origins import Origins, rolling_origins
 from tdvae.jumps import Jumps, Uniform, Widening
 from tdvae.models import TDVAE, for_data
 from tdvae.objectives import Learner
@@ -22,6 +26,9 @@ from tdvae.types import Sequences
 VALIDATIONS = 20  # per training
 CURRICULUM = 0.35  # share of the training in which the longest jump grows from 2 steps to its final length
 WARMUP = 200  # steps; at most a tenth of the training
+SCORE_SAMPLES = 50  # of each forecast in a validation
+MOST_LAGS, MOST_NUMBERS = 36, 240  # of the linear part: last observations, and numbers in them
+MOST_LINEAR_JUMPS = 100
 
 
 @dataclass(frozen=True)
@@ -46,17 +53,56 @@ class Recipe:
         resume: bool = False,
         info: dict[str, Any] | None = None,
         progress: Progress = "bar",
+        origins: Origins | None = None,
     ) -> FitResult:
-        """Train with `tdvae.fit`, then calibrate the forecasts on the validation sequences."""
+        """Train with `tdvae.fit`, then calibrate the forecasts on the validation sequences.
+
+        The weights that are kept have the best forecasts of the validation sequences, in NLL over all δt. ``origins``
+        are the places where these forecasts begin, by default several in each sequence. Before training, the linear
+        part of the model is fitted by least squares.
+        """
+        model = self.learner.model
+        assert isinstance(model, TDVAE)
+        at = rolling_origins(validation, MOST_ORIGINS) if origins is None else origins
+        fit_linear_part(model, data, validation, at)
+        score = forecast_score(self.learner, data, validation, at, self.jumps.longest)
 
         def finish() -> dict[str, float]:
-            assert isinstance(self.learner.model, TDVAE)
-            found = calibrate(self.learner.model, validation, self.jumps.longest, self.config.seed)
+            found = calibrate(model, validation, self.jumps.longest, self.config.seed, at)
             return {} if found is None else {f"calibration/{name}": value for name, value in asdict(found).items()}
 
         return fit(
-            self.learner, data, self.jumps, self.config, run_dir, validation, resume, info, progress, finish=finish
+            self.learner,
+            data,
+            self.jumps,
+            self.config,
+            run_dir,
+            validation,
+            resume,
+            info,
+            progress,
+            finish=finish,
+            score=score,
         )
+
+
+def forecast_score(
+    learner: Learner, data: Sequences, validation: Sequences, origins: Origins, longest_jump: int
+) -> Callable[[], float] | None:
+    """The function that computes the mean NLL of forecasts of validation sequences, per dimension, over all δt.
+
+    It draws the same noise at every call. None if no sequence is long enough for a forecast.
+    """
+    horizons = [dt for dt in HORIZONS if dt <= longest_jump]
+    by_dt = {dt: at for dt in horizons if len(at := origins.with_target(validation, dt))}
+    if not by_dt:
+        return None
+
+    def score() -> float:
+        scores = model_scores(learner.model, data, validation, by_dt, seed=0, samples=SCORE_SAMPLES)
+        return sum(float(each.nll.mean()) for each in scores.values()) / len(scores)
+
+    return score
 
 
 def recipe(data: Sequences, longest_jump: int = 10, steps: int = 10_000, seed: int = 0, **model_options: Any) -> Recipe:
@@ -96,5 +142,15 @@ def recipe(data: Sequences, longest_jump: int = 10, steps: int = 10_000, seed: i
     octaves = max(8, math.ceil(math.log2(longest_jump)) + 1)  # δt up to twice the longest jump is distinguished
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed))
-        model = for_data(data, **{"octaves": octaves, **model_options})
+        model = for_data(data, **{"octaves": octaves, **_linear_part(data, longest_jump, model_options), **model_options})
     return Recipe(Learner(model), Widening(Uniform(1, longest_jump), start=2, until=CURRICULUM), config)
+
+
+def _linear_part(data: Sequences, longest_jump: int, options: dict[str, Any]) -> dict[str, int]:
+    """The size of the linear part, for vectors of numbers; none if an option rules it out."""
+    ruled_out = ("likelihood", "observed_state", "noise", "max_latent_dt", "smoothing_sees_b2")
+    size = math.prod(data.x.shape[2:])
+    if not data.x.is_floating_point() or data.x.ndim != 3 or size > MOST_NUMBERS or options.keys() & set(ruled_out):
+        return {}
+    lags = min(MOST_LAGS, MOST_NUMBERS // size, int(data.lengths.max()) - 1)
+    return {"linear_jumps": min(longest_jump, MOST_LINEAR_JUMPS), "lags": max(1, lags)}

@@ -34,6 +34,7 @@ VALIDATION_BATCH = 256
 
 Watch = Callable[[], dict[str, float]]
 Finish = Callable[[], dict[str, float]]
+Score = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class FitResult:
     run_dir: Path
     steps: int
     best_step: int  # step with the best validation loss; the last one without validation
-    best_validation: float | None  # nats per pair on the validation sequences
+    best_validation: float | None  # nats per pair on the validation sequences, or the score
     seconds: float | None  # training time without lost steps; None if resumed from a checkpoint that lacks it
 
 
@@ -83,6 +84,7 @@ def fit(
     progress: Progress = "bar",
     watch: Watch | None = None,
     finish: Finish | None = None,
+    score: Score | None = None,
 ) -> FitResult:
     """Train ``learner``. Afterwards it has the weights with the best validation loss, or the last without validation.
 
@@ -92,6 +94,8 @@ def fit(
     called as often as validation, and the metrics are written to metrics.jsonl.
     ``finish`` is called once after training, with the best weights loaded. It may change them, for calibration. The
     metrics it returns are logged, and the weights are saved again.
+    ``score`` replaces the validation loss in the choice of the best weights, among which are then the initial ones. It is
+    called on the learner in evaluation mode; lower is better.
 
     >>> import torch, tdvae
     >>> train, validation, test = tdvae.data.split(tdvae.data.from_arrays(torch.randn(100, 10)), seed=0)
@@ -106,7 +110,7 @@ def fit(
         if sequences is not None:
             jumps.check_room(sequences.lengths)
     training = _Training(
-        learner, data, jumps, config, Path(run_dir), validation, resume, info or {}, progress, watch, finish
+        learner, data, jumps, config, Path(run_dir), validation, resume, info or {}, progress, watch, finish, score
     )
     return training.run()
 
@@ -127,10 +131,11 @@ class _Training:
         progress: Progress,
         watch: Watch | None,
         finish: Finish | None,
+        score: Score | None,
     ) -> None:
         self.learner, self.data, self.jumps, self.config = learner, data, jumps, config
         self.run_dir, self.validation, self.progress, self.watch = run_dir, validation, progress, watch
-        self.finish = finish
+        self.finish, self.score = finish, score
         self.fabric = _fabric(config)
         self.home = next(learner.parameters()).device
         self.step, self.best, self.best_step = 0, math.inf, 0
@@ -152,6 +157,8 @@ class _Training:
     def run(self) -> FitResult:
         log = self._log()
         try:
+            if self.score is not None and self.step == 0:
+                self._keep_best(log)
             while self.step < self.config.steps:
                 terms = self._train_step()
                 self.step += 1
@@ -241,15 +248,21 @@ class _Training:
             self.learner.eval()
             log.record(step, self.watch())
             self.learner.train()
-        if self.validation is not None and due:
-            value = self._validate(self.validation)
-            self._check_finite({"validation": torch.tensor(value)})
-            log.record(step, {"validation": value})
-            if value < self.best:
-                self.best, self.best_step = value, step
-                self._save("best", keep=1, optimizers=False)
+        if due:
+            self._keep_best(log)
         if step % config.checkpoint_every == 0 or last:
             self._save("step", keep=KEPT_CHECKPOINTS, optimizers=True)
+
+    def _keep_best(self, log: Log) -> None:
+        """Validate, and save the weights if they are the best so far."""
+        if self.validation is None:
+            return
+        value = self._validate(self.validation)
+        self._check_finite({"validation": torch.tensor(value)})
+        log.record(self.step, {"validation": value})
+        if value < self.best:
+            self.best, self.best_step = value, self.step
+            self._save("best", keep=1, optimizers=False)
 
     def _mean_over_ranks(self, term: Tensor) -> float:
         mean = self.fabric.all_reduce(term, reduce_op="mean")
@@ -258,8 +271,15 @@ class _Training:
 
     @torch.no_grad()
     def _validate(self, validation: SequenceSource) -> float:
-        """The loss on all validation sequences, with the final distribution of jumps and fixed pairs and noise."""
+        """The loss on all validation sequences, with the final distribution of jumps and fixed pairs and noise.
+
+        With ``score``, its value instead.
+        """
         self.module.eval()
+        if self.score is not None:
+            value = self.score()
+            self.module.train()
+            return value
         total, seed = 0.0, self.config.seed
         for number, index in enumerate(torch.arange(len(validation)).split(VALIDATION_BATCH)):
             sequences = validation.select(index)

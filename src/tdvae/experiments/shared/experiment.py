@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -16,7 +17,7 @@ from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block
 from tdvae.saved import SavedModel
-from tdvae.training import TrainConfig
+from tdvae.training import FitResult, TrainConfig
 from tdvae.training.loop import Watch
 from tdvae.types import Sequences, SequenceSource
 
@@ -57,6 +58,8 @@ class Training:
     validation: SequenceSource | None = None
     info: dict[str, Any] = field(default_factory=dict)  # saved in the run beside the experiment and preset names
     watch: Watch | None = None
+    # Called instead of `tdvae.fit`, with run_dir, resume, info and progress as keyword arguments
+    start: Callable[..., FitResult] | None = None
 
 
 @dataclass(frozen=True)
