@@ -267,9 +267,16 @@ def _score_batch(
 
 
 def beliefs_at(model: Model, sequences: Sequences, at: Origins) -> tuple[Sequences, Belief]:
-    """The sequence of each origin, and the belief after its first t observations, by online updates."""
+    """The sequence of each origin, and the belief after its first t observations.
+
+    A belief of a TD-VAE is for sampling states only: its codes are computed for all steps at once, without the carry
+    that an online update would need.
+    """
     chosen = sequences.select(at.row)
     last = int(at.t.max())
+    if isinstance(model, TDVAE):
+        codes = model.filter(chosen.until(at.t)).codes[torch.arange(len(at)), at.t]
+        return chosen, Belief(codes, (), model.features_at(chosen, at.t))
     belief = model.initial(len(at))
     kept: list[Tensor | None] = _tensors(belief)
     for t in range(1, last + 1):

@@ -24,7 +24,6 @@ from tdvae.nn.linear import LinearForecast
 from tdvae.types import Sequences
 
 HORIZONS = (1, 2, 5, 10, 20, 50, 100)  # δt for which the choices are compared
-MORE_LAGS = 36  # beside those of the baseline
 MOST_ROWS = 20_000
 
 
@@ -75,7 +74,7 @@ def fit_linear_part(model: TDVAE, data: Sequences, validation: Sequences, origin
     fitted = {dt: _rows(model, data, everywhere.with_target(data, dt), dt) for dt in range(1, longest + 1)}
     compared = [dt for dt in HORIZONS if dt in fitted]
     lags = min(
-        sorted({min(lags, model.lags) for lags in (*LAGS, MORE_LAGS)}),
+        sorted({min(lags, model.lags) for lags in LAGS}),
         key=lambda lags: sum(float(fitted[dt].fit(Choice(lags, True)).spread.log().mean()) for dt in compared),
     )
     held_out = {dt: _rows(model, validation, at, dt) for dt in compared if len(at := origins.with_target(validation, dt))}

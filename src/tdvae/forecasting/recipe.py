@@ -27,7 +27,7 @@ VALIDATIONS = 20  # per training
 CURRICULUM = 0.35  # share of the training in which the longest jump grows from 2 steps to its final length
 WARMUP = 200  # steps; at most a tenth of the training
 SCORE_SAMPLES = 50  # of each forecast in a validation
-MOST_LAGS, MOST_NUMBERS = 36, 240  # of the linear part: last observations, and numbers in them
+MOST_LAGS, MOST_NUMBERS = 20, 240  # of the linear part: last observations, and numbers in them
 MOST_LINEAR_JUMPS = 100
 
 

@@ -156,19 +156,22 @@ class RecurrentModel(Model):
     def features_at(self, sequences: Sequences, t: Tensor) -> Tensor | None:
         """The features of x_t at times t (N, ...) of each sequence, (N, ..., E); learned ones for t = 0.
 
-        With ``lags`` above 1 those of x_{t-1}, … follow, (N, ..., lags · E).
+        With ``lags`` above 1 those of x_{t-1}, … follow, (N, ..., lags · E); before x_1 they are those of x_1.
         """
         if self.x_0 is None:
             return None
-        t = t[..., None] - torch.arange(self.lags, device=t.device)
-        rows = torch.arange(len(t), device=t.device).view(-1, *[1] * (t.ndim - 1))
-        features = self.features(sequences.x[rows, (t - 1).clamp(min=0)])
-        return torch.where((t > 0)[..., None], features, self.x_0).flatten(-2)  # type: ignore[arg-type]
+        times = t[..., None] - torch.arange(self.lags, device=t.device)
+        rows = torch.arange(len(t), device=t.device).view(-1, *[1] * t.ndim)
+        features = self.features(sequences.x[rows, (times - 1).clamp(min=0)])
+        return torch.where((t > 0)[..., None, None], features, self.x_0).flatten(-2)  # type: ignore[arg-type]
 
     def features_after(self, before: Tensor | None, x: Tensor, dt: Tensor) -> Tensor | None:
         """The features of the observations in a state, after a jump of ``dt`` steps to the observation x."""
         new = self.features(x)
-        return new if self.lags == 1 or new is None or before is None else shift_window(before, new, dt)
+        if self.x_0 is None or self.lags == 1 or new is None or before is None:
+            return new
+        first = (before == self.x_0.repeat(self.lags)).all(-1, keepdim=True)  # x is the first observation
+        return torch.where(first, new.repeat(*[1] * (new.ndim - 1), self.lags), shift_window(before, new, dt))
 
     def last_features(self, x: Tensor | None) -> Tensor | None:
         """The features of the last observation, of those in a state."""
