@@ -158,7 +158,9 @@ def test_linear_regression_is_given_the_actions_of_the_jump() -> None:
     actions = rng.normal(size=(30, 40, 1))
     data = tdvae.data.from_arrays(np.cumsum(actions, axis=1), actions)
     for dt in (1, 5):
-        density = fit_baselines(data, dt, Standard.of(data), None)["linear"](data, Origins(*torch.tensor([[0], [20], [0]])))
+        density = fit_baselines(data, dt, Standard.of(data), None)["linear"](
+            data, Origins(*torch.tensor([[0], [20], [0]]))
+        )
         assert float(density.sigma) < 0.01
         values = Standard.of(data).values(data)
         torch.testing.assert_close(density.mean[0], values[0, 20 + dt - 1], rtol=0, atol=0.02)
@@ -399,7 +401,9 @@ def test_the_level_is_left_out_where_it_drifts() -> None:
     steps = torch.arange(120.0)
     torch.manual_seed(0)
     series = 0.1 * steps + 0.05 * torch.randn(120)
-    train, validation = (tdvae.data.from_arrays(series[part].unfold(0, 30, 1)) for part in (slice(0, 70), slice(70, 120)))
+    train, validation = (
+        tdvae.data.from_arrays(series[part].unfold(0, 30, 1)) for part in (slice(0, 70), slice(70, 120))
+    )
     models = {}
     for name, parts in {"drift": (train, validation), "none": (waves(seed=0), waves(seed=1))}.items():
         models[name] = tdvae.recipe(parts[0], longest_jump=5, steps=1, **SMALL).learner.model
@@ -440,7 +444,9 @@ def test_the_figure_of_an_evaluation(tmp_path: Path) -> None:
 
 
 def test_the_own_data_command_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["tdvae", "run", "own-data", "--preset", "smoke", "--run-dir", str(tmp_path / "run")])
+    monkeypatch.setattr(
+        "sys.argv", ["tdvae", "run", "own-data", "--preset", "smoke", "--run-dir", str(tmp_path / "run")]
+    )
     cli.main()
     measures = json.loads((tmp_path / "run" / "own_data.json").read_text())["measures"]
     for measure in ("nll", "crps", "rmse", "coverage_50", "coverage_90"):

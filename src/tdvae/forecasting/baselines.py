@@ -47,7 +47,9 @@ class Standard:
 
     def values(self, sequences: Sequences) -> Tensor:
         """x in these units, (N, T, D); missing numbers and padding are 0."""
-        return torch.where(observed(sequences).flatten(2), (sequences.x.flatten(2).double() - self.mean) / self.scale, 0)
+        return torch.where(
+            observed(sequences).flatten(2), (sequences.x.flatten(2).double() - self.mean) / self.scale, 0
+        )
 
 
 def fit_baselines(train: Sequences, dt: int, standard: Standard, season: int | None) -> dict[str, Forecaster]:

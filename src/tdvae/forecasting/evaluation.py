@@ -89,7 +89,7 @@ class Evaluation:
 
     def difference(self, dt: int, first: str, second: str) -> tuple[float, float]:
         """The mean difference of the NLL of two forecasters at the same origins, and its standard error over blocks."""
-        return _mean_and_error(self.scores[first][dt].nll - self.scores[second][dt].nll, self.blocks[dt])
+        return mean_and_error(self.scores[first][dt].nll - self.scores[second][dt].nll, self.blocks[dt])
 
     def best_baseline(self, dt: int, forecaster: str = "tdvae") -> str:
         """The forecaster with the least NLL beside the given one."""
@@ -138,7 +138,9 @@ def verdict(comparisons: dict[int, Comparison]) -> str:
         return f"The model is not worth using on these data: {', '.join(clauses)}."
     gains = [-comparisons[dt].difference for dt in better]
     amount = f"{min(gains):.2f}" if len(gains) == 1 else f"{min(gains):.2f} to {max(gains):.2f}"
-    text = f"The model is worth using at {_list_dt(better)}: its NLL is {amount} nats per dimension below the best other."
+    text = (
+        f"The model is worth using at {_list_dt(better)}: its NLL is {amount} nats per dimension below the best other."
+    )
     return text if not rest else f"{text} {_capital(', '.join(clauses))}."
 
 
@@ -150,7 +152,7 @@ def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _mean_and_error(values: Tensor, blocks: Tensor) -> tuple[float, float]:
+def mean_and_error(values: Tensor, blocks: Tensor) -> tuple[float, float]:
     """The mean of values, and its standard error if values of one block may be dependent, but not blocks."""
     mean = values.mean()
     _, index = blocks.unique(return_inverse=True)

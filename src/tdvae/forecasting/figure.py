@@ -33,9 +33,7 @@ COLOURS = {
 }
 
 
-def draw(
-    path: Path, evaluation: Evaluation, model: Model, test: Sequences, origins: Origins, title: str = ""
-) -> Path:
+def draw(path: Path, evaluation: Evaluation, model: Model, test: Sequences, origins: Origins, title: str = "") -> Path:
     """Draw the evaluation of a model of continuous observations into one PNG file."""
     from matplotlib.figure import Figure
 
@@ -79,7 +77,14 @@ def draw_fan(axis: Axes, model: Model, test: Sequences, origin: Origins, longest
     axis.fill_between(steps, lower, upper, color="C3", alpha=0.3, lw=0, label="50 %")
     axis.plot(steps, median, color="C3", label="median")
     first = max(0, t - PAST)
-    axis.plot(range(first - t + 1, length - t + 1), _first_dimension(sequence)[first:length], "k.-", ms=3, lw=0.7, label="observed")
+    axis.plot(
+        range(first - t + 1, length - t + 1),
+        _first_dimension(sequence)[first:length],
+        "k.-",
+        ms=3,
+        lw=0.7,
+        label="observed",
+    )
     axis.axvline(0.5, color="0.7", lw=0.8)
     axis.set_xlim(first - t, max(steps) + 1)
     axis.set_xlabel("steps after the origin")

@@ -25,6 +25,7 @@ from tdvae.types import Sequences
 
 HORIZONS = (1, 2, 5, 10, 20, 50, 100)  # δt for which the choices are compared
 MOST_ROWS = 20_000
+MOST_WHOLE = 0.9  # share of sequences with a whole window from which on others are left out
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,12 @@ def fit_linear_part(model: TDVAE, data: Sequences, validation: Sequences, origin
     fitted = {dt: _rows(model, data, everywhere.with_target(data, dt), dt) for dt in range(1, longest + 1)}
     compared = [dt for dt in HORIZONS if dt in fitted]
     lags = min(
-        sorted({min(lags, model.lags) for lags in LAGS}),
+        sorted({min(lags, model.lags) for lags in (*LAGS, model.lags)}),
         key=lambda lags: sum(float(fitted[dt].fit(Choice(lags, True)).spread.log().mean()) for dt in compared),
     )
-    held_out = {dt: _rows(model, validation, at, dt) for dt in compared if len(at := origins.with_target(validation, dt))}
+    held_out = {
+        dt: _rows(model, validation, at, dt) for dt in compared if len(at := origins.with_target(validation, dt))
+    }
 
     def score(choice: Choice) -> float:
         """The NLL in training, by leave-one-out, plus that on the validation sequences, which are few."""
@@ -94,9 +97,9 @@ def fit_linear_part(model: TDVAE, data: Sequences, validation: Sequences, origin
 
 
 def _rows(model: TDVAE, data: Sequences, origins: Origins, dt: int) -> Rows:
-    """The windows before the origins and the targets after them; only whole windows, if most sequences have some."""
+    """The windows before the origins and the targets after them; whole windows only, if nearly all sequences have some."""
     whole = origins.select((origins.t >= model.lags).nonzero()[:, 0])
-    if len(whole.row.unique()) > len(origins.row.unique()) / 2:
+    if len(whole.row.unique()) >= MOST_WHOLE * len(origins.row.unique()):
         origins = whole
     windows = model.features_at(data.select(origins.row), origins.t)
     assert windows is not None

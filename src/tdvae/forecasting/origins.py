@@ -32,6 +32,12 @@ class Origins:
     def select(self, index: Tensor) -> Origins:
         return Origins(self.row[index], self.t[index], self.block[index])
 
+    def at_most(self, count: int) -> Origins:
+        """At most ``count`` of the origins, evenly spaced."""
+        if len(self) <= count:
+            return self
+        return self.select(torch.linspace(0, len(self) - 1, count, dtype=torch.float64).round().long())
+
     def with_target(self, sequences: Sequences, dt: int) -> Origins:
         """The origins whose target x_{t+dt} exists and has at least one observed number."""
         there = (self.t + dt <= sequences.lengths[self.row]).nonzero()[:, 0]
@@ -55,9 +61,7 @@ def rolling_origins(sequences: Sequences, most: int | None = None) -> Origins:
     steps = torch.arange(sequences.horizon)
     row, t = ((steps >= first[:, None]) & (steps < sequences.lengths[:, None])).nonzero(as_tuple=True)
     origins = Origins(row, t, row)
-    if most is None or len(origins) <= most:
-        return origins
-    return origins.select(torch.linspace(0, len(origins) - 1, most, dtype=torch.float64).round().long())
+    return origins if most is None else origins.at_most(most)
 
 
 def cut_at_origins(series: Sequences, first: int, context: int, ahead: int) -> tuple[Sequences, Origins]:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from tdvae.errors import InputError
-from tdvae.forecasting.calibration import HORIZONS, MOST_ORIGINS, calibrate
+from tdvae.forecasting.calibration import HORIZONS, MOST_ORIGINS, calibrate, is_lower
 from tdvae.forecasting.evaluation import model_scores
 from tdvae.forecasting.linear import fit_linear_part
-from tdvae.forecasting.origins import Origins, rolling_origins
+from tdvae.forecasting.origins import CONTEXT_SHARE, Origins, rolling_origins
 from tdvae.jumps import Jumps, Uniform, Widening
 from tdvae.models import TDVAE, for_data
 from tdvae.objectives import Learner
@@ -26,8 +28,8 @@ from tdvae.types import Sequences
 VALIDATIONS = 20  # per training
 CURRICULUM = 0.35  # share of the training in which the longest jump grows from 2 steps to its final length
 WARMUP = 200  # steps; at most a tenth of the training
-SCORE_SAMPLES = 50  # of each forecast in a validation
-MOST_LAGS, MOST_NUMBERS = 20, 240  # of the linear part: last observations, and numbers in them
+SCORE_SAMPLES = 30  # of each forecast in a validation
+MOST_LAGS, MOST_NUMBERS = 36, 240  # of the linear part: last observations, and numbers in them
 MOST_LINEAR_JUMPS = 100
 
 
@@ -57,17 +59,21 @@ class Recipe:
     ) -> FitResult:
         """Train with `tdvae.fit`, then calibrate the forecasts on the validation sequences.
 
-        The weights that are kept have the best forecasts of the validation sequences, in NLL over all δt. ``origins``
-        are the places where these forecasts begin, by default several in each sequence. Before training, the linear
-        part of the model is fitted by least squares.
+        Before training, the linear part of the model is fitted by least squares. The weights that are kept have the best
+        forecasts of the validation sequences, in NLL over all δt; ``origins`` are the places where these forecasts
+        begin. If training has not improved them by more than two standard errors, the model stays the linear
+        regression that it started from.
         """
         model = self.learner.model
         assert isinstance(model, TDVAE)
-        at = rolling_origins(validation, MOST_ORIGINS) if origins is None else origins
-        fit_linear_part(model, data, validation, at)
-        score = forecast_score(self.learner, data, validation, at, self.jumps.longest)
+        at = (rolling_origins(validation) if origins is None else origins).at_most(MOST_ORIGINS)
+        linear = fit_linear_part(model, data, validation, at)
+        initial = copy.deepcopy(self.learner.state_dict())
+        score = ForecastScore.on(validation, at, self.jumps.longest)
 
         def finish() -> dict[str, float]:
+            if linear is not None and score is not None and not score.improved(self.learner, initial):
+                self.learner.load_state_dict(initial)
             found = calibrate(model, validation, self.jumps.longest, self.config.seed, at)
             return {} if found is None else {f"calibration/{name}": value for name, value in asdict(found).items()}
 
@@ -82,27 +88,39 @@ class Recipe:
             info,
             progress,
             finish=finish,
-            score=score,
+            score=None if score is None else partial(score.mean, self.learner),
         )
 
 
-def forecast_score(
-    learner: Learner, data: Sequences, validation: Sequences, origins: Origins, longest_jump: int
-) -> Callable[[], float] | None:
-    """The function that computes the mean NLL of forecasts of validation sequences, per dimension, over all δt.
+@dataclass(frozen=True)
+class ForecastScore:
+    """The NLL of forecasts of validation sequences, per dimension. It draws the same noise every time."""
 
-    It draws the same noise at every call. None if no sequence is long enough for a forecast.
-    """
-    horizons = [dt for dt in HORIZONS if dt <= longest_jump]
-    by_dt = {dt: at for dt in horizons if len(at := origins.with_target(validation, dt))}
-    if not by_dt:
-        return None
+    validation: Sequences
+    origins: dict[int, Origins]  # by δt
 
-    def score() -> float:
-        scores = model_scores(learner.model, data, validation, by_dt, seed=0, samples=SCORE_SAMPLES)
-        return sum(float(each.nll.mean()) for each in scores.values()) / len(scores)
+    @classmethod
+    def on(cls, validation: Sequences, origins: Origins, longest_jump: int) -> ForecastScore | None:
+        """None if no sequence is long enough for a forecast."""
+        by_dt = {dt: origins.with_target(validation, dt) for dt in HORIZONS if dt <= longest_jump}
+        used = {dt: at for dt, at in by_dt.items() if len(at)}
+        return cls(validation, used) if used else None
 
-    return score
+    def nll(self, learner: Learner) -> list[Tensor]:
+        """For each δt, the NLL at every origin."""
+        scores = model_scores(learner.model, self.validation, self.validation, self.origins, 0, SCORE_SAMPLES)
+        return [each.nll for each in scores.values()]
+
+    def mean(self, learner: Learner) -> float:
+        """The mean over origins, then over δt."""
+        found = self.nll(learner)
+        return sum(float(each.mean()) for each in found) / len(found)
+
+    def improved(self, learner: Learner, initial: dict[str, Tensor]) -> bool:
+        """Whether the learner is better than with its initial weights, by more than two standard errors."""
+        before = copy.deepcopy(learner)
+        before.load_state_dict(initial)
+        return is_lower(self.nll(learner), self.nll(before), [at.block for at in self.origins.values()])
 
 
 def recipe(data: Sequences, longest_jump: int = 10, steps: int = 10_000, seed: int = 0, **model_options: Any) -> Recipe:
@@ -142,7 +160,9 @@ def recipe(data: Sequences, longest_jump: int = 10, steps: int = 10_000, seed: i
     octaves = max(8, math.ceil(math.log2(longest_jump)) + 1)  # δt up to twice the longest jump is distinguished
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed))
-        model = for_data(data, **{"octaves": octaves, **_linear_part(data, longest_jump, model_options), **model_options})
+        model = for_data(
+            data, **{"octaves": octaves, **_linear_part(data, longest_jump, model_options), **model_options}
+        )
     return Recipe(Learner(model), Widening(Uniform(1, longest_jump), start=2, until=CURRICULUM), config)
 
 
@@ -152,5 +172,5 @@ def _linear_part(data: Sequences, longest_jump: int, options: dict[str, Any]) ->
     size = math.prod(data.x.shape[2:])
     if not data.x.is_floating_point() or data.x.ndim != 3 or size > MOST_NUMBERS or options.keys() & set(ruled_out):
         return {}
-    lags = min(MOST_LAGS, MOST_NUMBERS // size, int(data.lengths.max()) - 1)
+    lags = min(MOST_LAGS, MOST_NUMBERS // size, math.ceil(int(data.lengths.max()) / CONTEXT_SHARE))
     return {"linear_jumps": min(longest_jump, MOST_LINEAR_JUMPS), "lags": max(1, lags)}

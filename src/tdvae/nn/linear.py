@@ -37,7 +37,6 @@ class LinearForecast(nn.Module):
         chosen = index[..., None, None].expand(*index.shape, 1, means.shape[-1])
         return torch.cat([means.gather(-2, chosen)[..., 0, :], self.log_sigma[index]], dim=-1)
 
-
     def flat_actions(self, actions: Tensor, dt: Tensor) -> Tensor:
         """The actions (..., T, A) of jumps of ``dt`` steps, 0 after the jump, as (..., jumps · A)."""
         steps = torch.arange(actions.shape[-2], device=actions.device)

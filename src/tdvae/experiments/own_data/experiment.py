@@ -12,7 +12,8 @@ from tdvae.experiments.own_data.sets import AHEAD, SERIES, Parts, load
 from tdvae.experiments.shared.experiment import Experiment, Task, TrainedRun, Training, by_seed, seeds_of, time_of
 from tdvae.forecasting import recipe
 from tdvae.forecasting.evaluation import LABELS, Comparison, Evaluation, evaluate, model_scores, verdict
-from tdvae.forecasting.recipe import Recipe, forecast_score
+from tdvae.forecasting.calibration import MOST_ORIGINS
+from tdvae.forecasting.recipe import ForecastScore, Recipe
 from tdvae.models import Model
 from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
@@ -98,9 +99,11 @@ class OwnDataSets(Experiment[Preset]):
         chosen = recipe(parts.train, longest, preset.steps, task.seed, **preset.model)
         if task.variant.endswith("next_step"):
             chosen = _next_step(chosen, parts, preset, task)
-            score = forecast_score(chosen.learner, parts.train, parts.validation, parts.validation_origins, longest)
+            score = ForecastScore.on(parts.validation, parts.validation_origins.at_most(MOST_ORIGINS), longest)
+            assert score is not None
             arguments = (chosen.learner, parts.train, chosen.jumps, chosen.config)
-            start: Any = partial(fit, *arguments, validation=parts.validation, score=score)
+            best = partial(score.mean, chosen.learner)
+            start: Any = partial(fit, *arguments, validation=parts.validation, score=best)
         else:
             start = partial(chosen.fit, parts.train, parts.validation, origins=parts.validation_origins)
         return Training(chosen.learner, parts.train, chosen.jumps, chosen.config, parts.validation, start=start)
@@ -213,5 +216,3 @@ def _coverage(measures: Measures) -> Block:
 
 def _label(forecaster: str) -> str:
     return PEERS.get(forecaster) or LABELS[forecaster]
-
-

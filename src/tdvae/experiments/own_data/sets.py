@@ -20,7 +20,7 @@ from tdvae.types import Sequences
 
 TRAIN, VALIDATION = 0.7, 0.1  # shares of a series in time; the rest is for tests
 AHEAD = 20  # the longest δt
-WINDOW = 64  # steps of a window of a series
+WINDOW = 108  # steps of a window of a series
 MOST_ORIGINS = 1_000
 DATA = 801  # purpose of derived seeds
 Floats = npt.NDArray[np.float64]
