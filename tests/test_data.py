@@ -203,8 +203,10 @@ def test_select_without_actions_stays_without() -> None:
 # Invalid values
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("argument", ["x", "actions", "rewards"])
+@pytest.mark.parametrize(
+    ("argument", "bad"),
+    [("x", np.inf), ("x", -np.inf), *((name, bad) for name in ("actions", "rewards") for bad in (np.nan, np.inf))],
+)
 def test_nan_and_infinity_raise_with_their_position(argument: str, bad: float) -> None:
     arrays = {"x": numbers(3, 5, 2), "actions": numbers(3, 5, 1), "rewards": numbers(3, 5)}
     arrays[argument][1, 4] = bad
@@ -212,9 +214,9 @@ def test_nan_and_infinity_raise_with_their_position(argument: str, bad: float) -
         from_arrays(**arrays)
 
 
-def test_nan_in_a_ragged_list_raises_with_its_position() -> None:
+def test_infinity_in_a_ragged_list_raises_with_its_position() -> None:
     parts = ragged(3, 5, 2)
-    parts[2][1, 0] = np.nan
+    parts[2][1, 0] = np.inf
     with pytest.raises(InputError, match=r"^x: .*sequence 2 at step 1"):
         from_arrays(parts)
 
@@ -261,6 +263,175 @@ def test_negative_actions_and_rewards_are_accepted() -> None:
     assert data.rewards is not None
     assert data.actions.unique().tolist() == [-1.0]
     assert data.rewards.unique().tolist() == [-2.0]
+
+
+# Missing values
+
+
+def with_gaps(*shape: int) -> tuple[Any, Any]:
+    """Numbers with NaN at a third of the entries, and where they are not NaN."""
+    x = numbers(*shape)
+    seen = np.random.default_rng(1).random(shape) > 1 / 3
+    return np.where(seen, x, np.nan).astype(np.float32), seen
+
+
+@pytest.mark.parametrize("shape", [(4, 7), (4, 7, 3), (4, 7, 2, 2)], ids=str)
+def test_missing_values_can_be_given_in_three_ways(shape: tuple[int, ...]) -> None:
+    nan, seen = with_gaps(*shape)
+    masked = np.ma.MaskedArray(np.where(seen, nan, -7.0), mask=~seen)
+    for data in (
+        from_arrays(nan),
+        from_arrays(torch.from_numpy(nan)),
+        from_arrays(list(nan)),
+        from_arrays(masked),
+        from_arrays(list(masked)),
+        from_arrays(numbers(*shape), observed=seen),
+        from_arrays(np.where(seen, nan, np.inf), observed=seen),
+        from_arrays(list(numbers(*shape)), observed=list(seen)),
+        from_arrays(nan.astype(np.float64), observed=np.ones(shape, dtype=bool)),  # NaN is missing in any case
+    ):
+        assert data.observed is not None
+        assert torch.equal(data.observed.view(shape), torch.from_numpy(seen))
+        assert torch.equal(data.x.view(shape), torch.from_numpy(np.where(seen, nan, 0)))
+
+
+def test_without_missing_values_there_is_no_mask() -> None:
+    x = numbers(3, 5)
+    for data in (from_arrays(x), from_arrays(np.ma.MaskedArray(x)), from_arrays(x, observed=np.ones((3, 5), bool))):
+        assert data.observed is None
+        assert torch.equal(data.x[..., 0], torch.from_numpy(x))
+        assert set(data.named()) == {"x", "lengths"}
+
+
+def test_padding_is_not_missing_and_not_observed() -> None:
+    x = numbers(3, 5, 2)
+    x[1, 3:] = np.nan
+    assert from_arrays(x, lengths=np.array([5, 3, 5])).observed is None
+    x[0, 2, 1] = np.nan
+    data = from_arrays(x, lengths=np.array([5, 3, 4]))
+    expected = torch.ones(3, 5, 2, dtype=torch.bool)
+    expected[0, 2, 1] = expected[1, 3:] = expected[2, 4:] = False
+    assert data.observed is not None
+    assert torch.equal(data.observed, expected)
+    parts = [x[0], x[1, :3], x[2, :4]]
+    ragged_data = from_arrays(parts)
+    assert ragged_data.observed is not None
+    assert torch.equal(ragged_data.observed, expected)
+    assert torch.equal(ragged_data.x, data.x)
+
+
+def test_the_mask_goes_with_the_sequences(tmp_path: Path) -> None:
+    x, seen = with_gaps(20, 6, 2)
+    np.savez(tmp_path / "gaps.npz", x=numbers(20, 6, 2), observed=seen)
+    data = from_npz(tmp_path / "gaps.npz")
+    for chosen, expected in (
+        (data.select(torch.tensor([3, 1])), seen[[3, 1]]),
+        (data.until(4), seen[:, :4]),
+        (data.to("cpu"), seen),
+        (Sequences(**data.named()), seen),
+    ):
+        assert chosen.observed is not None
+        assert torch.equal(chosen.observed, torch.from_numpy(expected))
+    parts = split(data, 0)
+    marks = torch.cat([torch.where(part.observed, part.x, -1.0) for part in parts if part.observed is not None])
+    together = torch.from_numpy(np.where(seen, np.nan_to_num(x), -1.0))
+    assert torch.equal(marks.flatten().sort().values, together.flatten().sort().values)
+    for index, steps in ((2, seen[:, 1]), (torch.tensor([[1, 6]] * 20), seen[:, [0, 5]])):
+        value, mask = data.at(index)
+        assert mask is not None
+        assert torch.equal(mask, torch.from_numpy(steps))
+        assert value.shape == mask.shape
+
+
+@pytest.mark.parametrize(
+    ("channels", "message"), [([0, 1], "none of channel 0"), ([1], "none of channel 1")], ids=["all", "one channel"]
+)
+def test_a_channel_without_any_value_raises(channels: list[int], message: str) -> None:
+    x = numbers(3, 5, 2)
+    x[..., channels] = np.nan
+    with pytest.raises(InputError, match=rf"^x: expected at least one observed value of each channel, got {message}"):
+        from_arrays(x)
+
+
+def test_a_channel_without_any_value_in_the_training_part_raises() -> None:
+    x = numbers(3, 5, 2)
+    x[:2, :, 1] = np.nan
+    data = from_arrays(x)
+    with pytest.raises(InputError, match=r"^data: expected at least one observed value of each channel, got none of"):
+        for_data(data.select(slice(0, 2)))
+
+
+@pytest.mark.parametrize(
+    ("x", "observed", "message"),
+    [
+        (np.ones((3, 5)), np.ones((3, 4), bool), r"^observed: expected bool .*\(3, 5\).*, got \(3, 4\)"),
+        (np.ones((3, 5, 2)), np.ones((3, 5), bool), r"^observed: .*\(3, 5, 2\)"),
+        (np.ones((3, 5)), np.ones((3, 5)), r"^observed: expected bool .*float"),
+        (np.ones((3, 5), int), np.ones((3, 5), bool), r"^observed: expected None unless x is floating-point"),
+        (
+            np.ma.MaskedArray(np.ones((3, 5), int), mask=np.eye(3, 5, dtype=bool)),
+            None,
+            r"^x: .*masked .*floating.*, got int64",
+        ),
+    ],
+    ids=["shape", "per step", "numbers", "classes", "masked classes"],
+)
+def test_invalid_masks_raise(x: Any, observed: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        from_arrays(x, observed=observed)
+
+
+def test_masked_actions_raise() -> None:
+    actions = np.ma.MaskedArray(numbers(3, 5), mask=np.eye(3, 5, dtype=bool))
+    with pytest.raises(InputError, match=r"^actions: .*sequence 0 at step 0"):
+        from_arrays(numbers(3, 5), actions)
+
+
+# Scales
+
+
+@pytest.mark.parametrize("argument", ["x", "actions"])
+def test_variation_that_32_bits_would_lose_raises(argument: str) -> None:
+    arrays: dict[str, Any] = {"x": numbers(3, 40, 2), argument: np.zeros((3, 40, 2))}
+    arrays[argument][..., 1] = 1.7e9 + 100 * np.sin(np.arange(40))
+    with pytest.raises(
+        InputError, match=rf"^{argument}: .* got 1 in channel 1 with mean 1.7e\+09 .* subtract the mean"
+    ):
+        from_arrays(**arrays)
+    arrays[argument] -= arrays[argument].mean((0, 1))
+    from_arrays(**arrays)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.full((2, 40), 1.7e9),
+        np.full((2, 40), 0.1) * (1 + 1e-16 * np.arange(40)),
+        np.sin(np.arange(80.0)).reshape(2, 40) * 1e-30,
+        np.sin(np.arange(80.0)).reshape(2, 40) * 1e30,
+        10_000 + 10 * np.sin(np.arange(80.0)).reshape(2, 40),
+        (1.7e9 + 100 * np.sin(np.arange(80.0)).reshape(2, 40)).astype(np.float32),
+    ],
+    ids=["constant", "rounding", "small units", "large units", "small offset", "already 32 bits"],
+)
+def test_other_scales_are_accepted(x: Any) -> None:
+    assert torch.equal(from_arrays(x).x[..., 0], torch.from_numpy(x).float())
+
+
+def test_missing_values_do_not_count_in_the_statistics() -> None:
+    x = 1e3 + numbers(30, 20, 2).astype(np.float64)
+    x[:, ::3, 0] = np.nan
+    model = for_data(from_arrays(x))
+    expected = np.nanmean(x, (0, 1)), np.nanstd(x, (0, 1), ddof=1)
+    for part in (model.encoder, model.p_D):
+        for name, value in zip(("shift", "scale"), expected, strict=True):
+            torch.testing.assert_close(getattr(part, name).double(), torch.from_numpy(value), rtol=1e-4, atol=0)
+
+
+def test_small_units_are_not_constant_and_constants_are() -> None:
+    x = numbers(10, 20, 3) * np.array([1e-20, 0, 0], dtype=np.float32) + np.array([0, 5, 0], dtype=np.float32)
+    scale = for_data(from_arrays(x)).encoder.scale
+    torch.testing.assert_close(scale, torch.tensor([float(x[..., 0].std(ddof=1)), 1.0, 1.0]), rtol=1e-3, atol=0)
 
 
 # Invalid shapes and types
@@ -460,10 +631,10 @@ def test_pickled_objects_are_never_loaded(tmp_path: Path, name: str) -> None:
 
 def test_arrays_of_a_file_are_validated(tmp_path: Path) -> None:
     x = numbers(3, 5)
-    x[2, 1] = np.nan
-    np.savez(tmp_path / "nan.npz", x=x)
+    x[2, 1] = np.inf
+    np.savez(tmp_path / "infinite.npz", x=x)
     with pytest.raises(InputError, match=r"^x: .*sequence 2 at step 1"):
-        from_npz(tmp_path / "nan.npz")
+        from_npz(tmp_path / "infinite.npz")
 
 
 # Splits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -244,6 +245,29 @@ def test_log_prob_of_one_value_under_many_distributions(samples: int) -> None:
 # Discretised logistic
 
 LEVELS = torch.arange(256, dtype=torch.float64) / 255
+
+
+@pytest.mark.parametrize(("distribution", "x"), _examples(), ids=lambda part: type(part).__name__)
+def test_log_prob_of_what_was_observed_is_the_sum_over_its_entries(distribution: Distribution, x: Tensor) -> None:
+    observed = torch.rand(x.shape, generator=seeded(1)) > 0.5
+    entries = replace(distribution, event_ndim=0).log_prob(x)  # type: ignore[type-var]
+    dimensions = list(range(x.ndim - distribution.event_ndim, x.ndim))  # type: ignore[attr-defined]
+    expected = torch.where(observed, entries, 0).sum(dimensions)
+    torch.testing.assert_close(distribution.log_prob(x, observed), expected)
+    torch.testing.assert_close(distribution.log_prob(x, torch.ones_like(observed)), distribution.log_prob(x))
+    assert bool((distribution.log_prob(x, torch.zeros_like(observed)) == 0).all())
+
+
+def test_missing_entries_reach_no_gradient() -> None:
+    """Not even NaN: zero times NaN is NaN in the backward pass."""
+    mean, log_sigma = torch.zeros(2, 3, requires_grad=True), torch.zeros(2, 3, requires_grad=True)
+    x = torch.tensor([[1.0, torch.nan, torch.inf], [torch.nan, 2.0, 3.0]])
+    observed = x.isfinite()
+    DiagonalNormal(mean, log_sigma).log_prob(x, observed).sum().backward()
+    assert mean.grad is not None
+    assert log_sigma.grad is not None
+    torch.testing.assert_close(mean.grad, torch.where(observed, x, 0))
+    torch.testing.assert_close(log_sigma.grad, torch.where(observed, x.square() - 1, 0))
 
 
 def logistic(location: float, scale: float) -> DiscretisedLogistic:

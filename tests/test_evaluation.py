@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,20 +33,13 @@ from tdvae.forecasting.evaluation import (
     verdict,
 )
 from tdvae.forecasting.linear import Choice, fit_linear_part
-from tdvae.forecasting.origins import Origins, cut_at_origins, observed, rolling_origins
+from tdvae.forecasting.origins import Origins, held_out_origins, observed, rolling_origins
 from tdvae.models import Model
 from tdvae.models.config import NextStepConfig
 from tdvae.models.decoders import GaussianDecoder
 from tdvae.types import Sequences
 
 SMALL = {"latent": 2, "hidden": 8, "belief": 4, "readout": 8, "readout_hidden": 8, "decoder": (8,)}
-
-
-@dataclass(frozen=True)
-class Masked(Sequences):
-    """Sequences with missing values, as far as the baselines need them."""
-
-    observed: Tensor | None = None
 
 
 def waves(n: int = 6, steps: int = 60, season: float = 12.0, noise: float = 0.1, seed: int = 0) -> Sequences:
@@ -105,17 +98,12 @@ def test_origins_begin_after_a_third_of_each_own_length() -> None:
     assert len(rolling_origins(data, most=7)) == 7
 
 
-def test_windows_at_the_origins_of_a_series() -> None:
-    series = tdvae.data.from_arrays(torch.arange(1.0, 31.0)[None])
-    windows, origins = cut_at_origins(series, first=24, context=5, ahead=3)
-    assert len(windows) == 6
-    assert windows.x[0, :, 0].tolist() == [20, 21, 22, 23, 24, 25, 26, 27]  # x_24 is the last one known
-    assert windows.x[-1, :, 0].tolist() == [25, 26, 27, 28, 29, 30, 0, 0]
-    assert windows.lengths.tolist() == [8, 8, 8, 8, 7, 6]
-    assert origins.block.tolist() == [0, 0, 0, 1, 1, 1]
-    assert len(origins.with_target(windows, 3)) == 4
-    with pytest.raises(InputError, match="context, first: expected 1 <= context <= first < 30, got 5 and 4"):
-        cut_at_origins(series, first=4, context=5, ahead=3)
+def test_windows_of_a_series_have_one_origin_each_and_share_blocks() -> None:
+    data = Sequences(torch.zeros(7, 8, 1), torch.full((7,), 8))
+    origins = held_out_origins(data, context=5, ahead=3)
+    assert origins.t.tolist() == [5] * 7
+    assert origins.block.tolist() == [0, 0, 0, 1, 1, 1, 2]
+    assert len(held_out_origins(data, context=0, ahead=3)) == len(rolling_origins(data))
 
 
 # Baselines
@@ -235,7 +223,7 @@ def test_missing_values_have_no_effect_on_baselines() -> None:
     means = []
     for hidden in (0.0, 1e6, math.nan):
         x = torch.where(there, data.x, torch.tensor(hidden))
-        masked = Masked(x, data.lengths, observed=there)
+        masked = Sequences(x, data.lengths, observed=there)
         standard, at = Standard.of(masked), rolling_origins(masked).with_target(masked, 3)
         assert bool(observed(masked)[at.row, at.t + 2].all())  # only observed targets
         means.append({name: f(masked, at).mean for name, f in fit_baselines(masked, 3, standard, 12).items()})

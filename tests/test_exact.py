@@ -171,6 +171,88 @@ def test_integrand_of_eq_5_has_zero_variance_with_filter_and_smoother() -> None:
     torch.testing.assert_close(integrand, expected, atol=1e-9, rtol=1e-9)
 
 
+# Missing values
+
+
+def with_gaps(x: Tensor, share: float = 0.5, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.where(torch.rand(x.shape, generator=generator) < share, torch.nan, x)
+
+
+def conditional_on_observed(bank: KalmanBank, h: int, x: Tensor, index: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Brute-force mean and covariance of the state at ``index`` given the numbers in x (T, O), and their evidence."""
+    length, d = max(len(x), index + 1), bank.Q.shape[0]
+    states, cov, seen_mean, seen_cov = joint(bank, h, length)
+    seen = (~x.flatten().isnan()).nonzero()[:, 0]
+    observe = torch.kron(torch.eye(length, dtype=torch.float64), bank.C)[seen]
+    at, value, cov_x = slice(index * d, (index + 1) * d), x.flatten()[seen], seen_cov[seen][:, seen]
+    cross = (cov @ observe.T)[at]
+    gain = cross @ torch.linalg.inv(cov_x)
+    evidence = log_normal(value, seen_mean[seen], cov_x)
+    return states[at] + gain @ (value - seen_mean[seen]), cov[at, at] - gain @ cross.T, evidence
+
+
+@given(seed=st.integers(0, 10_000), d=st.integers(1, 3), o=st.integers(1, 3), length=st.integers(1, 6))
+@hypothesis_settings(deadline=None, derandomize=True, max_examples=25)
+def test_filter_with_missing_values_equals_the_conditional_of_the_joint_gaussian(
+    seed: int, d: int, o: int, length: int
+) -> None:
+    bank = random_bank(seed, 2, d, o)
+    x = with_gaps(random_x(bank, 3, length, seed), 0.6, seed)
+    x[0, -1] = torch.nan  # a whole observation
+    x[1] = torch.nan  # a whole sequence: what is left is the prior
+    posterior = bank.filter(x)
+    for dt in (0, 3):
+        state, mixture = bank.advance(posterior, dt), bank.predict(posterior, dt)
+        for row in range(3):
+            for h in range(2):
+                mean, cov, evidence = conditional_on_observed(bank, h, x[row], length - 1 + dt)
+                torch.testing.assert_close(state.mean[row, h], mean, atol=1e-8, rtol=1e-8)
+                torch.testing.assert_close(state.cov[row, h], cov, atol=1e-8, rtol=1e-8)
+                torch.testing.assert_close(posterior.log_evidence[row, h], evidence, atol=1e-8, rtol=1e-8)
+                torch.testing.assert_close(mixture.means[row, :, h], bank.C @ mean, atol=1e-8, rtol=1e-8)
+                variance = (bank.C @ cov @ bank.C.T + bank.R).diagonal()
+                torch.testing.assert_close(mixture.variances[row, :, h], variance, atol=1e-8, rtol=1e-8)
+
+
+def assert_same_posterior(first: BankPosterior, second: BankPosterior) -> None:
+    for name in ("log_weights", "log_evidence", "mean", "cov"):
+        torch.testing.assert_close(getattr(first, name), getattr(second, name))
+
+
+def test_gaps_of_one_sequence_do_not_change_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    bank = random_bank(8, 3, 2, 2)
+    x = random_x(bank, 7, 5)
+    gaps = torch.cat([with_gaps(x[:3]), x[3:]])
+    mixed, complete = bank.filter(gaps), bank.filter(x)
+    torch.testing.assert_close(mixed.mean[3:], complete.mean[3:])
+    torch.testing.assert_close(mixed.cov[3:], complete.cov.expand(4, 3, 2, 2))
+    monkeypatch.setattr("tdvae.exact.kalman.BLOCK_ELEMENTS", 12)  # two sequences at a time
+    assert_same_posterior(bank.filter(gaps), mixed)
+
+
+def test_a_continued_filter_keeps_the_gaps_of_its_past() -> None:
+    bank = random_bank(8, 3, 2, 2)
+    x = random_x(bank, 4, 6)
+    for gaps in (torch.cat([with_gaps(x[:, :3]), x[:, 3:]], 1), torch.cat([x[:, :3], with_gaps(x[:, 3:])], 1)):
+        assert_same_posterior(bank.filter(gaps[:, 3:], after=bank.filter(gaps[:, :3])), bank.filter(gaps))
+
+
+def test_smoother_after_gaps_equals_that_of_the_sequence_alone() -> None:
+    """Its covariance depends on what the sequence has observed."""
+    bank = random_bank(9, 2, 3, 2)
+    x, z = with_gaps(random_x(bank, 4, 3)), torch.randn(5, 4, 2, 3, generator=torch.Generator().manual_seed(1)).double()
+    together = bank.smoother(bank.filter(x))
+    for row in range(4):
+        mean, cov, _ = zip(*(conditional_on_observed(bank, h, x[row], 2) for h in range(2)), strict=True)
+        after_mean, after_cov, _ = zip(*(conditional_on_observed(bank, h, x[row], 3) for h in range(2)), strict=True)
+        for h in range(2):
+            gain = cov[h] @ bank.A[h].T @ torch.linalg.inv(after_cov[h])
+            expected = mean[h] + (z[:, row, h] - after_mean[h]) @ gain.T
+            torch.testing.assert_close(together.mean(z)[:, row, h], expected)
+            torch.testing.assert_close(together.cov[row, h], cov[h] - gain @ after_cov[h] @ gain.T)
+
+
 def random_mixture(seed: int) -> GaussianMixture:
     generator = torch.Generator().manual_seed(seed)
     normal = torch.randn((3, 4, 2, 5), generator=generator, dtype=torch.float64)
@@ -312,6 +394,20 @@ def test_posterior_of_frequency_and_amplitude_is_calibrated(
         assert abs(score.pow(2).mean().item() - 1) < 8 * math.sqrt(
             2 / n
         )  # the tails are heavier than those of a Gaussian
+
+
+def test_a_forecast_after_missing_steps_is_a_longer_forecast(
+    oracle: OscillatorOracle, posterior: BankPosterior, record: OscillatorRecord
+) -> None:
+    few, gap = 5, 7
+    x = torch.cat([record.x[:few, : LAST + 1], torch.full((few, gap, 1), torch.nan)], dim=1)
+    through = oracle.observe(x)
+    for dt in (1, 20):
+        nearer, farther = oracle.forecast(through, dt), oracle.forecast(posterior, dt + gap)
+        torch.testing.assert_close(nearer.mean, farther.mean[:few])
+        torch.testing.assert_close(nearer.variance, farther.variance[:few])
+    torch.testing.assert_close(oracle.frequency(through)[0], oracle.frequency(posterior)[0][:few])
+    assert bool((oracle.amplitude(through)[1] > oracle.amplitude(posterior)[1][:few]).all())  # process noise adds up
 
 
 def test_amplitude_quadrature_matches_samples(oracle: OscillatorOracle, record: OscillatorRecord) -> None:

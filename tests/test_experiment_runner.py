@@ -61,7 +61,7 @@ class Toy(Experiment[Preset]):
             for variants in by_seed(measures).values()
         ]
 
-    def constants(self, preset: Preset, seeds: list[int]) -> Measures:
+    def overall(self, preset: Preset, seeds: list[int], replicates: list[Measures]) -> Measures:
         return {"limit": {"mean": 0.25, "spread": None, "n": 1}}
 
     def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
@@ -113,7 +113,7 @@ def test_run_combines_tasks_by_seed_and_resumes(tmp_path: Path) -> None:
 
 def trained(run_dir: Path, resume: bool, progress: Progress) -> FitResult:
     run_dir.mkdir()
-    return FitResult(run_dir, steps=1, best_step=1, best_validation=None, seconds=2.5)
+    return FitResult(run_dir, steps=1, best_step=1, best_score=None, seconds=2.5)
 
 
 def measured(run_dir: Path) -> Measures:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ import torch
 import tdvae
 from tdvae import cli
 from tdvae.data import from_npz, split
+from tdvae.forecasting import own_data
 from tdvae.forecasting.calibration import calibrate
+from tdvae.forecasting.monitor import ForecastMonitor
 from tdvae.models.decoders import GaussianDecoder
 
 
@@ -29,15 +32,37 @@ def test_command_line_and_python_train_the_same(tmp_path: Path, monkeypatch: pyt
     file = save_signals(tmp_path / "signals.npz")
     monkeypatch.setattr("sys.argv", ["tdvae", "fit", str(file), "--steps", "4", "--longest-jump", "3", "--seed", "5"])
     cli.main()
-    train, validation, _ = split(from_npz(file), seed=5)
-    recipe = tdvae.recipe(train, longest_jump=3, steps=4, seed=5)
-    recipe.fit(train, validation, tmp_path / "python", progress="none")
-    runs = [tmp_path / "runs" / "signals", tmp_path / "python"]
+    runs = [tmp_path / "runs" / "signals", tmp_path / "python", tmp_path / "arrays"]
+    for source, run in zip((file, dict(np.load(file))), runs[1:], strict=True):
+        data = tdvae.prepare(source, longest_jump=3, seed=5)
+        tdvae.recipe(data, steps=4, seed=5).fit(data, run_dir=run, progress="none")
     configs = [json.loads((run / "config.json").read_text()) for run in runs]
+    assert configs[0] == configs[1]
     for part in ("model", "train", "jumps", "objective", "data"):
-        assert configs[0][part] == configs[1][part], part
-    of_command, of_python = (tdvae.load(run).state_dict() for run in runs)
-    assert all(torch.equal(value, of_python[name]) for name, value in of_command.items())
+        assert configs[0][part] == configs[2][part], part
+    of_command, *others = (tdvae.load(run).state_dict() for run in runs)
+    for other in others:
+        assert all(torch.equal(value, other[name]) for name, value in of_command.items())
+
+
+def test_data_with_gaps_are_fitted_calibrated_and_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a file with NaN to the table: every measure is a number, and none depends on what is at the gaps."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    x = np.sin(0.4 * np.arange(20) + rng.uniform(0, 6.28, (40, 1)))[..., None] * [1.0, 20.0] + [0.0, 100.0]
+    x[rng.random(x.shape) < 0.3] = np.nan
+    x[:, 9] = np.nan  # no one observed this step
+    np.savez(tmp_path / "gaps.npz", x=x)
+    monkeypatch.setattr("sys.argv", ["tdvae", "fit", str(tmp_path / "gaps.npz"), "--steps", "3", "--longest-jump", "3"])
+    cli.main()
+    own = own_data.OwnData(tmp_path / "gaps.npz", 0, 3)
+    model = tdvae.load(tmp_path / "runs" / "gaps")
+    measures = own_data.evaluate(model, own, seed=0)
+    assert all(np.isfinite(value) for by_dt in measures.values() for value in by_dt.values())
+    own.__dict__["parts"] = tuple(
+        replace(part, x=torch.where(part.observed, part.x, 1e6)) for part in own.parts if part.observed is not None
+    )
+    assert own_data.evaluate(model, own, seed=0) == measures
 
 
 def overdispersed() -> tuple[tdvae.TDVAE, tdvae.Sequences]:
@@ -52,22 +77,41 @@ def overdispersed() -> tuple[tdvae.TDVAE, tdvae.Sequences]:
 
 def test_calibration_finds_the_scale_of_the_noise() -> None:
     model, data = overdispersed()
-    found = calibrate(model, data, longest_jump=5)
+    monitor = ForecastMonitor.up_to(5, model, data)
+    found = calibrate(model, monitor.forecasts)
     assert found is not None
     assert found.noise_scale == pytest.approx(0.25, rel=0.2)
     assert found.nll_after < found.nll_before - 0.5
     belief = tdvae.belief_at(model, data, 12)
     place = tdvae.forecast(model, belief, 2).cdf(data.x[:, 13])
     assert 0.8 <= float(((place - 0.5).abs() <= 0.45).float().mean()) <= 0.98
-    assert calibrate(model, data, longest_jump=5) == found  # it starts from the model without calibration
+    assert calibrate(model, monitor.forecasts) == found  # it starts from the model without calibration
 
 
 def test_other_likelihoods_are_left_as_they_are() -> None:
     data = tdvae.data.from_arrays(np.zeros((6, 8, 3), dtype=np.int64))
     model = tdvae.models.for_data(data, classes=2)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    assert calibrate(model, data, longest_jump=2) is None
+    assert ForecastMonitor.up_to(2, model, data).finish() == {}
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_weights_are_chosen_by_forecasts(tmp_path: Path) -> None:
+    """The score is the NLL of forecasts averaged over δt, with the same noise each time."""
+    model, data = overdispersed()
+    monitor = ForecastMonitor.up_to(5, model, data)
+    before = monitor.measure()
+    assert before == monitor.measure()
+    assert before["score"] == pytest.approx(np.mean([before[f"forecast/{dt}"] for dt in (1, 2, 5)]))
+    calibrate(model, monitor.forecasts)
+    assert monitor.measure()["score"] < before["score"] - 0.5
+    no_room = ForecastMonitor.up_to(5, model, data.until(torch.ones(len(data), dtype=torch.long)))
+    assert no_room.measure() == {}
+    recipe = tdvae.recipe(data, longest_jump=2, steps=6)
+    result = recipe.fit(data, data, tmp_path / "run", progress="none")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    scores = {line["step"]: line["score"] for line in lines if "score" in line}
+    assert result.best_score == min(scores.values()) == scores[result.best_step]
 
 
 def test_a_run_keeps_its_calibration_and_logs_it(tmp_path: Path) -> None:
@@ -79,6 +123,7 @@ def test_a_run_keeps_its_calibration_and_logs_it(tmp_path: Path) -> None:
     loaded = tdvae.load(tmp_path / "run")
     assert isinstance(loaded, tdvae.TDVAE)
     assert isinstance(loaded.p_D, GaussianDecoder)
+    assert loaded.p_D.log_noise_scale is not None
     assert float(loaded.p_D.log_noise_scale) == pytest.approx(np.log(scale), abs=1e-6)
 
 

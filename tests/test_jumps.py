@@ -11,7 +11,17 @@ from scipy import stats
 from torch import Tensor
 
 from tdvae.errors import InputError
-from tdvae.jumps import Consecutive, InTurn, Jumps, Mixture, Subsequences, Uniform, Widening, paper_mixture
+from tdvae.jumps import (
+    Consecutive,
+    InTurn,
+    Jumps,
+    Mixture,
+    SemiGradient,
+    Subsequences,
+    Uniform,
+    Widening,
+    paper_mixture,
+)
 from tdvae.types import Pairs
 
 torch.set_num_threads(1)
@@ -292,8 +302,24 @@ def test_subsequences_must_be_outermost() -> None:
     for invalid in (
         lambda: Widening(inner),
         lambda: Mixture((inner,), (1.0,)),
-        lambda: InTurn(inner, Consecutive(), 0.5),
         lambda: Subsequences(3, inner),
+        lambda: SemiGradient(inner),
     ):
         with pytest.raises(InputError, match="expected Subsequences outside"):
             invalid()
+    with pytest.raises(InputError, match="expected InTurn outside"):
+        Mixture((InTurn(Consecutive(), inner, 0.5),), (1.0,))
+
+
+def test_pairs_in_turn_come_from_the_distribution_of_their_time() -> None:
+    jumps = InTurn(Uniform(1, 4), SemiGradient(Uniform(5, 6)), switch=0.5)
+    lengths = torch.full((3,), 20)
+    first, then = (jumps.sample(lengths, 200, seeded(34), progress) for progress in (0.4, 0.5))
+    assert not first.semi_gradient
+    assert then.semi_gradient
+    assert first.dt.max() == 4
+    assert then.dt.min() == 5
+    assert then.select(slice(1)).to("cpu").semi_gradient
+    assert jumps.longest == 6
+    with pytest.raises(InputError, match="at least 6 steps"):
+        jumps.sample(torch.tensor([5]), 1, seeded(35), progress=0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -26,17 +27,18 @@ from tdvae.models.config import LatentConfig
 from tdvae.nn.dense import ObservationEncoder
 from tdvae.nn.recurrent import BeliefNetwork
 from tdvae.objectives import elbo_terms
-from tdvae.types import Belief, Latent, Pairs, Sequences, State
+from tdvae.types import Belief, Latent, Pairs, Sequences, State, missing_as_nan
 from tests.test_objective import (
     NOISE,
     A,
     ExactModel,
     ExactObservedModel,
-    FirstCoordinate,
+    FirstCoordinates,
     GaussianLadder,
     LinearTransition,
     Q,
     exact_log_prob,
+    observed_log_prob,
 )
 
 
@@ -72,6 +74,18 @@ def test_joint_weights_of_an_exact_model_equal_the_likelihood(sequences: Sequenc
     model = ExactModelWithB0()
     weights = joint_log_weights(model, sequences, samples=3)
     torch.testing.assert_close(weights, model.log_prob(sequences).expand(3, -1), rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_joint_weights_equal_the_likelihood_of_what_was_observed(channels: int) -> None:
+    x = torch.randn(5, 12, channels, dtype=torch.float64)
+    gaps = Sequences(x, torch.full((5,), 12), observed=torch.rand(x.shape) > 0.5)
+    model = ExactModelWithB0(channels=channels)
+    truth = observed_log_prob(model, gaps)
+    weights = joint_log_weights(model, gaps, samples=3)
+    torch.testing.assert_close(weights, truth.sum(1).expand(3, -1), rtol=0, atol=1e-8)
+    step = steps_log_weights(model, gaps, 5, 6, samples=3)
+    torch.testing.assert_close(step, truth[:, 5].expand(3, -1), rtol=0, atol=1e-8)
 
 
 def test_joint_weights_with_a_wide_smoother_estimate_the_likelihood(sequences: Sequences) -> None:
@@ -135,7 +149,7 @@ def test_steps_weights_with_observed_state_integrate_over_observations_in_betwee
     mean, cov = code[:, :2], code[:, 2:6].unflatten(-1, (2, 2))
     count = 200_000
     z = mean[:1] + torch.randn(count, 2, dtype=A.dtype) @ torch.linalg.cholesky(cov[0]).mT
-    state, dt = State(Latent((z[:, :1], z[:, 1:])), code[:1, 6:].expand(count, 1)), torch.ones(count).long()
+    state, dt = State(Latent((z[:, :1], z[:, 1:])), code[:1, 6:7].expand(count, 1)), torch.ones(count).long()
     for _ in range(2):
         step = model.step(state, dt)
         z2, _ = step.p_T.sample()
@@ -149,10 +163,12 @@ def test_steps_weights_with_observed_state_integrate_over_observations_in_betwee
 class IdentityBelief(BeliefNetwork):
     """b_t = x_t, which is sufficient for the optimal encoder q(z_t | z_{t-1}, b_t) of a linear-Gaussian model."""
 
-    size = 1
+    def __init__(self, size: int = 1) -> None:
+        super().__init__()
+        self.size = size
 
     def initial(self, batch: int) -> Belief:
-        return Belief(torch.zeros(batch, 1, dtype=A.dtype), ())
+        return Belief(torch.zeros(batch, self.size, dtype=A.dtype), ())
 
     def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
         return inputs, Belief(inputs[:, -1], ())
@@ -168,6 +184,15 @@ class OptimalEncoder(GaussianLadder):
         return predicted + (b - predicted[..., :1]) * gain, cov.expand(*predicted.shape, 2)
 
 
+class OptimalEncoderWithGaps(OptimalEncoder):
+    """p(z_t | z_{t-1}, x_t) if x_t is observed, p(z_t | z_{t-1}) if not; b is (x_t, mask)."""
+
+    def moments(self, b: Tensor, before: State, actions: None) -> tuple[Tensor, Tensor]:
+        mean, cov = super().moments(b[..., :1], before, actions)
+        seen = b[..., 1:] > 0.5
+        return torch.where(seen, mean, before.z.flat @ A.mT), torch.where(seen[..., None], cov, Q)
+
+
 def linear_filtering() -> Filtering:
     config = FilteringConfig(latent=1, layers=2)
     parts = (
@@ -176,14 +201,13 @@ def linear_filtering() -> Filtering:
         nn.Identity(),
         OptimalEncoder(),
         LinearTransition(),
-        FirstCoordinate(),
+        FirstCoordinates(),
     )
     return Filtering(config, *parts).double()  # type: ignore[arg-type]
 
 
-def kalman_log_prob(x: Tensor) -> Tensor:
-    """log p(x_t | x_<t) of `linear_filtering`, (N, T)."""
-    bank = KalmanBank(
+def kalman_bank() -> KalmanBank:
+    return KalmanBank(
         A=A[None],
         Q=Q,
         C=torch.tensor([[1.0, 0.0]]),
@@ -192,6 +216,11 @@ def kalman_log_prob(x: Tensor) -> Tensor:
         P0=Q[None],
         log_prior=torch.zeros(1),
     )
+
+
+def kalman_log_prob(x: Tensor) -> Tensor:
+    """log p(x_t | x_<t) of `linear_filtering`, (N, T)."""
+    bank = kalman_bank()
     first = DiagonalNormal(torch.zeros(1, 1, dtype=A.dtype), 0.5 * (Q[:1, :1] + NOISE**2).log())
     later = [bank.predict(bank.filter(x[:, :t]), 1).log_prob(x[:, t])[:, 0] for t in range(1, x.shape[1])]
     return torch.stack([first.log_prob(x[:, 0]), *later], dim=1)
@@ -199,6 +228,29 @@ def kalman_log_prob(x: Tensor) -> Tensor:
 
 def linear_data(steps: int) -> Sequences:
     return Sequences(0.5 * torch.randn(4, steps, 1, dtype=torch.float64), torch.full((4,), steps))
+
+
+def linear_filtering_with_gaps() -> Filtering:
+    """The encoder of a model with missing values gives value and mask, and p(z_t | z_{t-1}) is optimal without x_t."""
+    model = linear_filtering()
+    config = FilteringConfig(latent=1, layers=2, missing_values=True)
+    parts = ObservationEncoder((1,), missing_values=True), IdentityBelief(2), nn.Identity(), OptimalEncoderWithGaps()
+    return Filtering(config, *parts, model.p_T, model.p_D).double()
+
+
+def test_state_space_likelihoods_with_missing_values() -> None:
+    model, data = linear_filtering_with_gaps(), linear_data(5)
+    data = replace(data, observed=torch.rand(data.x.shape) > 0.4)
+    x = missing_as_nan(data.x, data.observed)
+    evidence = torch.cat([kalman_bank().filter(x[:, :t]).log_evidence for t in range(1, 6)], dim=1)
+    truth = torch.diff(evidence, dim=1, prepend=torch.zeros(4, 1))
+    weights = trajectory_log_weights(model, data, samples=5_000)
+    assert float(((log_mean_exp(weights) - truth.sum(1)).abs() / standard_error(weights)).max()) < 4
+    runs = torch.stack([particle_log_prob(model, data, particles=1_000) for _ in range(20)])
+    error = runs.std(0) / len(runs) ** 0.5
+    assert float((runs.mean(0) - truth).abs().sub(4 * error).max()) < 0.01
+    assert data.observed is not None
+    assert float(runs[:, ~data.observed[..., 0]].abs().max()) < 1e-9  # nothing observed: the likelihood is 1
 
 
 def test_trajectory_weights_estimate_the_likelihood() -> None:

@@ -25,11 +25,12 @@ from tdvae.models import (
     build,
     for_data,
 )
+from tdvae.models.base import RecurrentModel
 from tdvae.models.config import LatentConfig, ModelConfig, RecurrentConfig
 from tdvae.models.decoders import GaussianDecoder
 from tdvae.models.ssm import StateSpace
 from tdvae.models.tdvae import TransitionLadder
-from tdvae.nn.dense import JumpEmbedding
+from tdvae.nn.dense import JumpEmbedding, ObservationEncoder
 from tdvae.nn.drift import Rotation
 from tdvae.nn.ladder import product
 from tdvae.nn.recurrent import ActionSummary, DeepLSTMBelief, LinearRecurrenceBelief
@@ -71,6 +72,10 @@ CONFIGS: dict[str, TDVAEConfig | ConvTDVAEConfig] = {
         event_shape=(5,), likelihood="categorical", classes=4, encoder=(7,), dt="none", observed_state=True
     ),
     "observed_bits": TDVAEConfig(event_shape=(2, 3), likelihood="bernoulli", observed_state=True, drift="rotation"),
+    "gaps": TDVAEConfig(event_shape=(3,), latent=3, hidden=8, missing_values=True, encoder=(7,)),
+    "observed_gaps": TDVAEConfig(
+        event_shape=(2,), latent=3, hidden=8, actions=3, observed_state=True, noise="predicted", missing_values=True
+    ),
     "conv": FRAMES,
     "conv_acting": replace(FRAMES, layers=1, actions=3, rewards=True, drift="residual", belief_layers=1, input_skip=2),
     "conv_wide": replace(FRAMES, event_shape=(1, 16, 32), encoder=(3, 4, 5), drift="residual", checkpointing=True),
@@ -83,6 +88,7 @@ NEXT_STEP = {
     "next_step_bits": NextStepConfig(event_shape=(4, 3), likelihood="bernoulli", encoder=(9, 8), decoder=(10,)),
     "next_step_classes": NextStepConfig(event_shape=(5,), likelihood="categorical", classes=4, decoder=(10,)),
     "next_step_acting": NextStepConfig(event_shape=(2,), actions=3, decoder=(10,)),
+    "next_step_gaps": NextStepConfig(event_shape=(2,), decoder=(10,), missing_values=True),
 }
 STATE_SPACE: dict[str, LatentConfig] = {
     "mean_field": MeanFieldConfig(latent=3, hidden=8),
@@ -97,11 +103,20 @@ STATE_SPACE: dict[str, LatentConfig] = {
     "filtering_observed": FilteringConfig(
         event_shape=(5,), likelihood="categorical", classes=4, posterior="product", particles=4, observed_state=True
     ),
+    "filtering_gaps": FilteringConfig(
+        event_shape=(2,), latent=3, hidden=8, particles=4, observed_state=True, missing_values=True
+    ),
     "filtering_classes": FilteringConfig(
         event_shape=(5,), likelihood="categorical", classes=4, maps="residual", hidden=10, drift="residual"
     ),
 }
 N, T = 3, 24
+# Every config whose observations are continuous, with missing values.
+GAPS: dict[str, RecurrentConfig] = {
+    name: replace(config, missing_values=True)
+    for name, config in {**CONFIGS, **NEXT_STEP, **STATE_SPACE}.items()
+    if isinstance(config, RecurrentConfig) and config.likelihood in ("gaussian", "coordinates")
+}
 
 
 def random_x(config: ModelConfig) -> Tensor:
@@ -117,10 +132,11 @@ def random_x(config: ModelConfig) -> Tensor:
 
 def observations(config: ModelConfig) -> Sequences:
     return Sequences(
-        random_x(config),
+        x := random_x(config),
         torch.full((N,), T),
         torch.randn(N, T, config.actions) if config.actions else None,
         torch.randn(N, T) if config.rewards else None,
+        torch.rand(x.shape) > 0.4 if getattr(config, "missing_values", False) else None,
     )
 
 
@@ -132,6 +148,16 @@ def model(request: pytest.FixtureRequest) -> TDVAE:
 @pytest.fixture(params=[*CONFIGS, *NEXT_STEP, *STATE_SPACE])
 def any_model(request: pytest.FixtureRequest) -> Model:
     return build({**CONFIGS, **NEXT_STEP, **STATE_SPACE}[request.param])
+
+
+@pytest.fixture(params=GAPS)
+def gaps_model(request: pytest.FixtureRequest) -> RecurrentModel:
+    """A model with missing values, and with a mean and spread of its own, so that 0 is no special value."""
+    model = build(GAPS[request.param])
+    assert isinstance(model.encoder, ObservationEncoder)
+    model.encoder.shift.fill_(0.7)
+    model.encoder.scale.fill_(1.3)
+    return model
 
 
 def test_online_updates_equal_filter(any_model: Model) -> None:
@@ -186,6 +212,122 @@ def test_states_roll_out_and_decode(any_model: Model) -> None:
     assert decoded.log_prob(sequences.x[:, 10]).shape == (3, 7, N)
     density = tdvae.forecast(any_model, belief, 4, samples=20, a=actions)
     assert bool(torch.isfinite(density.log_prob(sequences.x[:, 13])).all())
+
+
+# Missing values
+
+
+def losses_and_forecast(model: RecurrentModel, sequences: Sequences) -> list[Tensor]:
+    """The codes, the loss with its gradients, and the scores of a forecast, from the same noise at each call."""
+    pairs = jumps.Uniform(1, 4).sample(sequences.lengths, 5, torch.Generator().manual_seed(0))
+    torch.manual_seed(1)
+    model.zero_grad()
+    loss = Learner(model)(sequences, pairs).total
+    loss.backward()
+    gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    belief = tdvae.belief_at(model, sequences, 10)
+    actions = None if sequences.actions is None else sequences.actions[:, 10:13]
+    density = tdvae.forecast(model, belief, 3, samples=8, a=actions)
+    codes = model.filter(sequences).codes
+    return [codes.detach(), loss.detach(), *gradients, density.mean, density.log_prob(*sequences.at(13))]
+
+
+def test_online_updates_equal_filter_with_gaps(gaps_model: RecurrentModel) -> None:
+    sequences = observations(gaps_model.config)
+    assert sequences.observed is not None
+    sequences.observed[:, 5:8] = False  # whole observations
+    codes, times = gaps_model.filter(sequences).codes, (1, 7, T)
+    for t in times:
+        belief = tdvae.belief_at(gaps_model, sequences, t)
+        torch.testing.assert_close(belief.code, codes[:, t], rtol=1e-4, atol=1e-5)
+        if gaps_model.x_0 is not None:
+            features = gaps_model.features_at(sequences, torch.full((N,), t))
+            torch.testing.assert_close(belief.x, features)
+
+
+def test_values_at_missing_places_have_no_influence(gaps_model: RecurrentModel) -> None:
+    sequences = observations(gaps_model.config)
+    assert sequences.observed is not None
+    results = [
+        losses_and_forecast(gaps_model, replace(sequences, x=torch.where(sequences.observed, sequences.x, filler)))
+        for filler in (0.0, 1e30, torch.nan)
+    ]
+    assert all(bool(result.isfinite().all()) for result in results[0])
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+    everything = losses_and_forecast(gaps_model, replace(sequences, observed=None))
+    assert not torch.equal(everything[0], results[0][0])  # where values are observed, they have one
+
+
+def test_a_mask_without_gaps_equals_no_mask(gaps_model: RecurrentModel) -> None:
+    complete = replace(observations(gaps_model.config), observed=None)
+    masked = replace(complete, observed=torch.ones_like(complete.x, dtype=torch.bool))
+    for a, b in zip(*(losses_and_forecast(gaps_model, each) for each in (complete, masked)), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_forecasts_start_in_a_gap(gaps_model: RecurrentModel) -> None:
+    """The last observations before the forecast are missing, and the forecast depends on those before them."""
+    sequences = observations(gaps_model.config)
+    assert sequences.observed is not None
+    sequences.observed[:, :6], sequences.observed[:, 6:10] = True, False
+    actions = None if sequences.actions is None else sequences.actions[:, 10:15]
+    means = []
+    for x in (sequences.x, sequences.x + 1.0):
+        belief = tdvae.belief_at(gaps_model, replace(sequences, x=x), 10)
+        torch.manual_seed(2)
+        means.append(tdvae.forecast(gaps_model, belief, 5, samples=8, a=actions).mean)
+    assert bool(means[0].isfinite().all())
+    assert not torch.equal(*means)
+
+
+def test_the_present_observation_is_unknown_where_it_is_missing() -> None:
+    model = build(CONFIGS["observed_gaps"])
+    x = torch.tensor([[2.0, torch.nan], [torch.nan, -1.0], [0.5, 1.5]])
+    belief = model.update(model.initial(3), x, torch.zeros(3, 3))
+    state = model.sample_state(belief, 4)
+    torch.testing.assert_close(model.observation(state), x.expand(4, 3, 2), equal_nan=True)
+    guess = torch.tensor([[2.0, 9.0], [9.0, -1.0], [0.5, 9.0]])
+    expected = torch.tensor([0.0, 0.0, -torch.inf]).expand(4, 3)
+    assert torch.equal(model.decode(state).log_prob(guess), expected)
+    assert bool(model.observation(model.transition(state, 2, torch.zeros(3, 2, 3))).isfinite().all())
+
+
+@pytest.mark.parametrize("any_model", ["one_layer", "observed", "conv", "next_step", "mean_field"], indirect=True)
+def test_other_models_refuse_missing_values(any_model: Model) -> None:
+    sequences = observations(any_model.config)
+    with pytest.raises(tdvae.InputError, match=r"^sequences: .*missing_values=True, got a mask"):
+        any_model.filter(replace(sequences, observed=torch.ones_like(sequences.x, dtype=torch.bool)))
+    x = sequences.x[:, 0].clone()
+    x[1] = torch.nan
+    with pytest.raises(tdvae.InputError, match=r"^x: .*missing_values=True, got NaN"):
+        any_model.update(any_model.initial(N), x)
+
+
+def test_masks_of_another_shape_or_type_are_refused() -> None:
+    model = build(CONFIGS["gaps"])
+    sequences = observations(model.config)
+    assert sequences.observed is not None
+    for observed in (sequences.observed[..., 0], sequences.observed.float()):
+        with pytest.raises(tdvae.InputError, match=r"^observed: expected bool values of x's shape \(3, 24, 3\), got"):
+            model.filter(replace(sequences, observed=observed))
+
+
+@pytest.mark.parametrize("likelihood", ["bernoulli", "categorical"])
+def test_missing_values_are_for_continuous_observations(likelihood: Literal["bernoulli", "categorical"]) -> None:
+    classes = 3 if likelihood == "categorical" else None
+    with pytest.raises(tdvae.InputError, match=rf"^missing_values: .*got True with '{likelihood}'"):
+        TDVAEConfig(likelihood=likelihood, classes=classes, missing_values=True)
+
+
+def test_for_data_uses_the_mask_if_there_is_one() -> None:
+    x = torch.randn(20, 12, 2)
+    complete = tdvae.data.from_arrays(x)
+    x[3, 4, 1] = torch.nan
+    gaps = tdvae.data.from_arrays(x)
+    part = gaps.select(slice(5, 20))  # a part without gaps of data that have some
+    for data, expected in ((complete, False), (gaps, True), (part, True)):
+        assert for_data(data).describe()["missing_values"] is expected
 
 
 # One of each kind of model: what is particular to a config, the tests without `fit` cover for all of them.
@@ -590,7 +732,7 @@ def test_filtering_particles_have_the_distribution_of_the_encoder() -> None:
     with torch.no_grad():
         online = model.sample_state(tdvae.belief_at(model, data, 4), 20_000).z.flat[:, 0]
         codes = model.read(model.filter(data).codes[:, 1:])
-        inferred = model.infer(codes.expand(4_000, -1, -1), data.x.expand(4_000, -1, -1), None).flat[:, -1]
+        inferred = model.infer(codes.expand(4_000, -1, -1), data.select(torch.zeros(4_000).long())).flat[:, -1]
     torch.testing.assert_close(online.mean(0), inferred.mean(0), rtol=0, atol=0.08)
     torch.testing.assert_close(online.std(0), inferred.std(0), rtol=0.08, atol=0)
 

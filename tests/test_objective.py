@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ from tdvae.objectives import (
     subsequence_loss,
     tdvae_loss,
 )
-from tdvae.types import Latent, Pairs, Sequences, State
+from tdvae.types import Latent, Pairs, Sequences, State, missing_as_nan
 
 NOISE = 0.3
 A = torch.tensor([[math.cos(0.4), -math.sin(0.4)], [math.sin(0.4), math.cos(0.4)]], dtype=torch.float64) * 0.97
@@ -88,11 +89,15 @@ class OneStepSmoother(GaussianLadder):
         return smoothed, (cov - gain @ predicted @ gain.mT) * self.widen
 
 
-class FirstCoordinate(Decoder):
-    """x = z^1 + noise."""
+class FirstCoordinates(Decoder):
+    """x is the first coordinates of z plus noise."""
+
+    def __init__(self, channels: int = 1) -> None:
+        super().__init__()
+        self.channels = channels
 
     def forward(self, z: Latent, origin: Tensor | None = None) -> DiagonalNormal:
-        mean = z.layers[0]
+        mean = z.flat[..., : self.channels]
         return DiagonalNormal(mean, torch.full_like(mean, math.log(NOISE)))
 
 
@@ -105,7 +110,7 @@ class UnobservedState:
     def step(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> Step:
         return Step(self.p_T.bind(s1, dt, actions), self.p_D)
 
-    def features(self, x: Tensor) -> None:
+    def features(self, x: Tensor, observed: Tensor | None = None) -> None:
         return None
 
     def features_at(self, sequences: Sequences, t: Tensor) -> None:
@@ -115,15 +120,15 @@ class UnobservedState:
 class ExactModel(UnobservedState):
     """A linear-Gaussian state-space model whose p_B and q_S are the Kalman filter and smoother."""
 
-    def __init__(self, widen: float = 1.0) -> None:
+    def __init__(self, widen: float = 1.0, channels: int = 1) -> None:
         self.p_B, self.q_S, self.p_T = KalmanBelief(), OneStepSmoother(widen), LinearTransition()
-        self.p_D = FirstCoordinate()
+        self.p_D = FirstCoordinates(channels)
         self.cached: Beliefs | None = None
         self.bank = KalmanBank(
             A=A[None],
             Q=Q,
-            C=torch.tensor([[1.0, 0.0]]),
-            R=torch.tensor([[NOISE**2]], dtype=torch.float64),
+            C=torch.eye(2)[:channels],
+            R=NOISE**2 * torch.eye(channels, dtype=torch.float64),
             m0=torch.zeros(1, 2),
             P0=torch.eye(2)[None],
             log_prior=torch.zeros(1),
@@ -137,8 +142,8 @@ class ExactModel(UnobservedState):
     def _filter(self, sequences: Sequences) -> Beliefs:
         codes = [torch.zeros(len(sequences), 6, dtype=torch.float64)]  # b_0 is not used here
         for t in range(1, sequences.horizon + 1):
-            posterior = self.bank.filter(sequences.x[:, :t])
-            cov = posterior.cov.flatten().expand(len(sequences), 4)
+            posterior = self.bank.filter(missing_as_nan(sequences.x, sequences.observed)[:, :t])
+            cov = posterior.cov.flatten(-3).expand(len(sequences), 4)
             codes.append(torch.cat([posterior.mean[:, 0], cov], dim=-1))
         return Beliefs(torch.stack(codes, dim=1), lambda code: code)
 
@@ -171,11 +176,40 @@ def test_integrand_equals_the_likelihood_for_every_sample(sequences: Sequences) 
         torch.testing.assert_close(drawn, truth, rtol=0, atol=1e-9)
 
 
+@pytest.fixture(params=[1, 2], ids=["one channel", "two channels"])
+def sequences_with_gaps(request: pytest.FixtureRequest) -> Sequences:
+    """Half of the values are missing, among them the whole of x_3 and x_4, and NaN is where they would be."""
+    x = torch.randn(5, 12, request.param, dtype=torch.float64)
+    observed = torch.rand(x.shape) > 0.5
+    observed[:, 2:4] = False
+    return Sequences(missing_as_nan(x, observed), torch.full((5,), 12), observed=observed)
+
+
+def observed_log_prob(model: ExactModel, sequences: Sequences) -> Tensor:
+    """log p(x_t | x_<t) of what was observed, by the Kalman filter, for t = 1 … T."""
+    x = missing_as_nan(sequences.x, sequences.observed)
+    evidence = [model.bank.filter(x[:, :t]).log_evidence for t in range(1, sequences.horizon + 1)]
+    return torch.diff(torch.cat([torch.zeros_like(evidence[0]), *evidence], dim=1))
+
+
+def test_integrand_equals_the_likelihood_of_what_was_observed(sequences_with_gaps: Sequences) -> None:
+    """The zero-variance identity with missing values: the weight of each sample is the Kalman filter's likelihood."""
+    sequences, pairs = sequences_with_gaps, consecutive(sequences_with_gaps)
+    model = ExactModel(channels=sequences.x.shape[-1])
+    truth = observed_log_prob(model, sequences)[:, 1:]
+    assert bool((truth[:, 1:3] == 0).all())  # x_3 and x_4
+    for _ in range(3):
+        drawn = -pair_terms(model, sequences, pairs, kl="sampled").total
+        torch.testing.assert_close(drawn, truth, rtol=0, atol=1e-9)
+    estimate = importance_log_prob(model, sequences, pairs, samples=3)
+    torch.testing.assert_close(estimate, truth, rtol=0, atol=1e-9)
+
+
 B, C, D, E = torch.tensor([0.3, -0.2]), torch.tensor([1.0, 0.0]), torch.tensor([0.2, 0.5]), 0.4
 
 
 class ObservedTransition(GaussianLadder):
-    """z_t = A z_{t-1} + B x_{t-1} + noise."""
+    """z_t = A z_{t-1} + B x_{t-1} + noise. A missing x_{t-1} counts as 0."""
 
     def moments(self, s1: State, dt: Tensor, actions: None) -> tuple[Tensor, Tensor]:
         assert s1.x is not None
@@ -212,12 +246,22 @@ def _condition(mean: Tensor, cov: Tensor, target: slice, known: slice, value: Te
     return conditional, cov[..., target, target] - gain @ cov[..., known, target]
 
 
+def _choose(condition: Tensor, *moments: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """The first mean and covariance where ``condition`` is true, the second elsewhere."""
+    (mean, cov), (other_mean, other_cov) = moments
+    condition = condition[..., None]
+    return torch.where(condition, mean, other_mean), torch.where(condition[..., None], cov, other_cov)
+
+
 class ObservedSmoother(GaussianLadder):
-    """p(z_{t-1} | z_t, x_≤t); the codes contain the moments of the belief and the observation."""
+    """p(z_{t-1} | z_t, x_≤t); the codes contain the moments of the belief, the observation and whether there is one."""
 
     def moments(self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor, actions: None) -> tuple[Tensor, Tensor]:
-        mean, cov = _joint(*unpack(b1[..., :6]), b1[..., 6:])
-        return _condition(mean, cov, slice(0, 2), slice(2, 5), torch.cat([z2.flat, b2[..., 6:]], dim=-1))
+        mean, cov = _joint(*unpack(b1[..., :6]), b1[..., 6:7])
+        known = torch.cat([z2.flat, b2[..., 6:7]], dim=-1)
+        with_x = _condition(mean, cov, slice(0, 2), slice(2, 5), known)
+        without_x = _condition(mean, cov, slice(0, 2), slice(2, 4), known[..., :2])
+        return _choose(b2[..., 7] > 0, with_x, without_x)
 
 
 class ObservedBelief(GaussianLadder):
@@ -240,12 +284,11 @@ class ExactObservedModel:
         assert s1.x is not None
         return Step(self.p_T.bind(s1, dt, actions), self.p_D, torch.cat([s1.z.flat, s1.x], dim=-1))
 
-    def features(self, x: Tensor) -> Tensor:
-        return x
+    def features(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
+        return x if observed is None else torch.where(observed, x, 0.0)
 
     def features_at(self, sequences: Sequences, t: Tensor) -> Tensor:
-        rows = torch.arange(len(t)).view(-1, *[1] * (t.ndim - 1))
-        return torch.where((t > 0)[..., None], sequences.x[rows, (t - 1).clamp(min=0)], 0.0)
+        return torch.where((t > 0)[..., None], self.features(*sequences.at(t.clamp(min=1))), 0.0)
 
     def filter(self, sequences: Sequences) -> Beliefs:
         return self.exact_filter(sequences)[0]
@@ -255,20 +298,29 @@ class ExactObservedModel:
         n = len(sequences)
         mean, cov = torch.zeros(n, 2, dtype=A.dtype), torch.eye(2, dtype=A.dtype).expand(n, 2, 2)
         x = torch.zeros(n, 1, dtype=A.dtype)
-        codes, log_probs = [torch.cat([mean, cov.flatten(1), x], dim=-1)], []
-        for after in sequences.x.unbind(1):
+        codes, log_probs = [torch.cat([mean, cov.flatten(1), x, x], dim=-1)], []
+        for t in range(1, sequences.horizon + 1):
+            after, observed = sequences.at(t)
+            seen = torch.ones(n, 1, dtype=torch.bool) if observed is None else observed
             joint = _joint(mean, cov, x)
             predicted = DiagonalNormal(joint[0][..., 4:], 0.5 * joint[1][..., 4:, 4].log())
-            log_probs.append(predicted.log_prob(after))
-            mean, cov = _condition(*joint, slice(2, 4), slice(4, 5), after)
-            x = after
-            codes.append(torch.cat([mean, cov.flatten(1), x], dim=-1))
+            x = self.features(after, observed)
+            log_probs.append(torch.where(seen[:, 0], predicted.log_prob(x), 0.0))
+            with_x, without_x = (
+                _condition(*joint, slice(2, 4), slice(4, 5), x),
+                (joint[0][:, 2:4], joint[1][:, 2:4, 2:4]),
+            )
+            mean, cov = _choose(seen[:, 0], with_x, without_x)
+            codes.append(torch.cat([mean, cov.flatten(1), x, seen], dim=-1))
         return Beliefs(torch.stack(codes, dim=1), lambda code: code), torch.stack(log_probs, dim=1)
 
 
-def test_integrand_equals_the_likelihood_with_observed_state(sequences: Sequences) -> None:
+@pytest.mark.parametrize("gaps", [False, True])
+def test_integrand_equals_the_likelihood_with_observed_state(sequences: Sequences, gaps: bool) -> None:
     """The zero-variance identity with p_T(z_t | z_{t-1}, x_{t-1}) and p_D(x_t | z_t, z_{t-1}, x_{t-1})."""
     model = ExactObservedModel()
+    if gaps:
+        sequences = replace(sequences, observed=torch.rand(sequences.x.shape) > 0.5)
     truth = model.exact_filter(sequences)[1]
     t1 = torch.arange(sequences.horizon).expand(len(sequences), -1)
     for _ in range(3):

@@ -340,8 +340,8 @@ def test_fit_on_windows(path: Path, tmp_path: Path) -> None:
     config = tdvae.TrainConfig(steps=2, batch_size=3, validate_every=1)
     learner = tdvae.Learner(model)
     result = tdvae.fit(learner, train, tdvae.jumps.Uniform(1, 3), config, tmp_path / "run", validation, progress="none")
-    assert result.best_validation is not None
-    assert np.isfinite(result.best_validation)
+    assert result.best_score is not None
+    assert np.isfinite(result.best_score)
 
 
 # Resizing of frames

@@ -178,17 +178,22 @@ def test_resumed_stack_is_bit_identical(tmp_path: Path) -> None:
     tdvae.fit(whole, sequences, jumps.Uniform(1, 3), train, tmp_path / "whole", progress="none")
     calls = 0
 
-    def interrupt() -> dict[str, float]:
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            raise KeyboardInterrupt
-        return {"calls": float(calls)}
+    class Interrupt(tdvae.Monitor):
+        def measure(self) -> dict[str, float]:
+            nonlocal calls
+            calls += 1
+            if calls == 3:
+                raise KeyboardInterrupt
+            return {"calls": float(calls)}
+
+    class Nine(tdvae.Monitor):
+        def measure(self) -> dict[str, float]:
+            return {"calls": 9.0}
 
     steps, config = jumps.Uniform(1, 3), replace(train, validate_every=1)
     first, _ = stack_of(TD)
     with pytest.raises(KeyboardInterrupt):
-        tdvae.fit(first, sequences, steps, config, tmp_path / "resumed", progress="none", watch=interrupt)
+        tdvae.fit(first, sequences, steps, config, tmp_path / "resumed", progress="none", monitor=Interrupt())
     second, _ = stack_of(TD)
     tdvae.fit(
         second,
@@ -198,7 +203,7 @@ def test_resumed_stack_is_bit_identical(tmp_path: Path) -> None:
         tmp_path / "resumed",
         resume=True,
         progress="none",
-        watch=lambda: {"calls": 9.0},
+        monitor=Nine(),
     )
     for name, weight in whole.weights.items():
         assert torch.equal(weight, second.weights[name]), name
@@ -239,6 +244,7 @@ CATEGORICAL = NextStepConfig(event_shape=(2,), likelihood="categorical", classes
 BITS = replace(CATEGORICAL, likelihood="bernoulli", classes=None)
 LINEAR = replace(NEXT, belief_network="linear_recurrence", lstm_init="forget_bias", belief=3)
 ACTING = replace(NEXT, actions=3)
+GAPS = replace(NEXT, missing_values=True)
 
 
 def batch_for(config: ModelConfig) -> tuple[Sequences, Pairs]:
@@ -250,11 +256,14 @@ def batch_for(config: ModelConfig) -> tuple[Sequences, Pairs]:
     else:
         x = torch.randn(shape, generator=generator)
     actions = torch.randn(R * B, T, config.actions, generator=generator) if config.actions else None
-    return replace(batch()[0], x=x, actions=actions), batch()[1]
+    observed = torch.rand(shape, generator=generator) > 0.4 if getattr(config, "missing_values", False) else None
+    return replace(batch()[0], x=x, actions=actions, observed=observed), batch()[1]
 
 
 @pytest.mark.parametrize(
-    "config", [CATEGORICAL, BITS, LINEAR, ACTING], ids=["classes", "bits", "linear recurrence", "actions"]
+    "config",
+    [CATEGORICAL, BITS, LINEAR, ACTING, GAPS],
+    ids=["classes", "bits", "linear recurrence", "actions", "missing values"],
 )
 def test_each_run_of_a_stack_has_the_loss_it_has_alone(config: NextStepConfig) -> None:
     stack, learners = stack_of(config)
@@ -270,10 +279,17 @@ def test_each_run_of_a_stack_has_the_loss_it_has_alone(config: NextStepConfig) -
     [
         replace(TD, likelihood="categorical", classes=4, event_shape=(2,)),
         replace(TD, likelihood="bernoulli", event_shape=(2,), observed_state=True),
+        replace(TD, event_shape=(2,), likelihood="gaussian", observed_state=True, missing_values=True),
         MeanFieldConfig(lstm_init="chrono", latent=2, hidden=8, actions=3),
         FilteringConfig(lstm_init="chrono", latent=2, hidden=8, actions=3, posterior="product"),
     ],
-    ids=["td-vae of classes", "td-vae with observed bits", "mean field with actions", "filtering with actions"],
+    ids=[
+        "td-vae of classes",
+        "td-vae with observed bits",
+        "td-vae with missing values",
+        "mean field with actions",
+        "filtering with actions",
+    ],
 )
 def test_every_weight_of_a_stack_has_a_gradient(config: ModelConfig) -> None:
     stack, _ = stack_of(config)

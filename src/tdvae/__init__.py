@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # for type checkers and editors, which do not run `__getattr__`
     from tdvae import data, envs, exact, jumps, likelihood, models, objectives, stack
     from tdvae.errors import CheckpointError, DivergenceError, InputError, TDVAEError
-    from tdvae.forecasting import Recipe, recipe
+    from tdvae.forecasting import Forecaster, Forecasts, OwnData, Recipe, prepare, recipe
     from tdvae.likelihood import Forecast, forecast
     from tdvae.models import TDVAE, TDVAEConfig
     from tdvae.objectives import Learner
     from tdvae.rollouts import belief_at, rollout
     from tdvae.saved import load
-    from tdvae.training import FitResult, TrainConfig, fit
+    from tdvae.training import FitResult, Monitor, TrainConfig, fit
     from tdvae.types import Belief, Latent, LossTerms, Pairs, Sequences, State
 
 __version__ = "0.1.0"
@@ -28,10 +28,14 @@ __all__ = [
     "DivergenceError",
     "FitResult",
     "Forecast",
+    "Forecaster",
+    "Forecasts",
     "InputError",
     "Latent",
     "Learner",
     "LossTerms",
+    "Monitor",
+    "OwnData",
     "Pairs",
     "Recipe",
     "Sequences",
@@ -50,6 +54,7 @@ __all__ = [
     "load",
     "models",
     "objectives",
+    "prepare",
     "recipe",
     "rollout",
     "stack",
@@ -62,9 +67,14 @@ _DEFINED_IN = {
     "Learner": "tdvae.objectives",
     "fit": "tdvae.training",
     "FitResult": "tdvae.training",
+    "Monitor": "tdvae.training",
     "TrainConfig": "tdvae.training",
     "Recipe": "tdvae.forecasting",
     "recipe": "tdvae.forecasting",
+    "prepare": "tdvae.forecasting",
+    "OwnData": "tdvae.forecasting",
+    "Forecaster": "tdvae.forecasting",
+    "Forecasts": "tdvae.forecasting",
     "load": "tdvae.saved",
     "belief_at": "tdvae.rollouts",
     "rollout": "tdvae.rollouts",

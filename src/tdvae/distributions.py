@@ -1,11 +1,14 @@
 """Distributions of observations and latent states.
 
 Batch dimensions come first; log densities and KL divergences are summed over the last ``event_ndim`` dimensions.
+For observations with missing values, ``log_prob(x, observed)`` sums over the entries where the mask ``observed`` is
+True. The entries are independent, so this is the log density of those that were observed.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -24,10 +27,12 @@ class Distribution(Protocol):
 
     def sample(self) -> Tensor: ...
 
-    def log_prob(self, x: Tensor) -> Tensor: ...
+    def log_prob(self, x: Tensor, observed: Tensor | None = None) -> Tensor: ...
 
 
-def _sum_event(value: Tensor, event_ndim: int) -> Tensor:
+def _sum_event(value: Tensor, event_ndim: int, observed: Tensor | None = None) -> Tensor:
+    if observed is not None:
+        value = torch.where(observed, value, 0)
     return value.flatten(-event_ndim).sum(-1) if event_ndim else value
 
 
@@ -47,13 +52,15 @@ class DiagonalNormal:
         """A reparametrised sample: gradients flow through it."""
         return self.mean + self.sigma * torch.randn_like(self.mean)
 
-    def log_prob(self, x: Tensor) -> Tensor:
+    def log_prob(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
+        if observed is not None:
+            x = torch.where(observed, x, self.mean)  # no value at a missing entry, not even NaN, reaches the gradient
         standardised = (x - self.mean) * torch.exp(-self.log_sigma)
-        return _sum_event(-0.5 * (standardised.square() + LOG_2PI) - self.log_sigma, self.event_ndim)
+        return _sum_event(-0.5 * (standardised.square() + LOG_2PI) - self.log_sigma, self.event_ndim, observed)
 
-    def detach(self) -> DiagonalNormal:
-        """The same distribution with parameters that receive no gradient."""
-        return DiagonalNormal(self.mean.detach(), self.log_sigma.detach(), self.event_ndim)
+    def map(self, change: Callable[[Tensor], Tensor]) -> DiagonalNormal:
+        """The distribution with changed parameters."""
+        return DiagonalNormal(change(self.mean), change(self.log_sigma), self.event_ndim)
 
     def kl(self, other: DiagonalNormal) -> Tensor:
         """KL(self ‖ other) in closed form."""
@@ -83,9 +90,9 @@ class NormalMixture:
         )
         return DiagonalNormal(mean, log_sigma).sample()
 
-    def detach(self) -> NormalMixture:
-        """The same distribution with parameters that receive no gradient."""
-        return NormalMixture(self.components.detach(), self.logits.detach())
+    def map(self, change: Callable[[Tensor], Tensor]) -> NormalMixture:
+        """The distribution with changed parameters."""
+        return NormalMixture(self.components.map(change), change(self.logits))
 
     def log_prob(self, x: Tensor) -> Tensor:
         log_probs = self.components.log_prob(x[..., None, :])
@@ -94,7 +101,7 @@ class NormalMixture:
 
 @dataclass(frozen=True)
 class PointMass:
-    """The distribution of a known observation: all probability is on one value."""
+    """The distribution of a known observation: all probability is on one value. NaN entries are unknown."""
 
     value: Tensor
     event_ndim: int = 1
@@ -106,10 +113,10 @@ class PointMass:
     def sample(self) -> Tensor:
         return self.value
 
-    def log_prob(self, x: Tensor) -> Tensor:
-        """0 where ``x`` equals the value, minus infinity elsewhere."""
-        same = (x == self.value).flatten(-self.event_ndim).all(-1) if self.event_ndim else x == self.value
-        return torch.where(same, 0.0, -math.inf)
+    def log_prob(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
+        """0 where ``x`` equals the value, minus infinity elsewhere; unknown entries are not compared."""
+        log_prob = torch.where((x == self.value) | self.value.isnan(), 0.0, -math.inf)
+        return _sum_event(log_prob, self.event_ndim, observed)
 
 
 @dataclass(frozen=True)
@@ -126,11 +133,11 @@ class Bernoulli:
     def sample(self) -> Tensor:
         return torch.bernoulli(self.mean)
 
-    def log_prob(self, x: Tensor) -> Tensor:
+    def log_prob(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
         """For ``x`` between 0 and 1, the expected log likelihood of bits with mean ``x``."""
         logits, x = torch.broadcast_tensors(self.logits, x.to(self.logits.dtype))
         value = -F.binary_cross_entropy_with_logits(logits, x, reduction="none")
-        return _sum_event(value, self.event_ndim)
+        return _sum_event(value, self.event_ndim, observed)
 
 
 @dataclass(frozen=True)
@@ -149,11 +156,11 @@ class Categorical:
         flat = self.mean.reshape(-1, self.logits.shape[-1])
         return torch.multinomial(flat, 1).reshape(self.logits.shape[:-1])
 
-    def log_prob(self, x: Tensor) -> Tensor:
+    def log_prob(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
         shape = torch.broadcast_shapes(x.shape, self.logits.shape[:-1])
         log_p = torch.log_softmax(self.logits, dim=-1).expand(*shape, -1)
         value = log_p.gather(-1, x.long().expand(shape)[..., None])[..., 0]
-        return _sum_event(value, self.event_ndim)
+        return _sum_event(value, self.event_ndim, observed)
 
 
 @dataclass(frozen=True)
@@ -187,7 +194,7 @@ class DiscretisedLogistic:
         noise = torch.logit(torch.rand_like(self.location), eps=eps)
         return self._bin(self.location + self.log_scale.exp() * noise) / (self.LEVELS - 1)
 
-    def log_prob(self, x: Tensor) -> Tensor:
+    def log_prob(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
         """Log probability of the bins that contain ``x``."""
         bins = self._bin(x.to(self.location.dtype))
         rate = torch.exp(-self.log_scale)
@@ -197,7 +204,7 @@ class DiscretisedLogistic:
         below, above = F.logsigmoid(low + width), F.logsigmoid(-low)
         inside = below + above + torch.log(-torch.expm1(-width))
         value = torch.where(bins == 0, below, torch.where(bins == self.LEVELS - 1, above, inside))
-        return _sum_event(value, self.event_ndim)
+        return _sum_event(value, self.event_ndim, observed)
 
     def _bin(self, x: Tensor) -> Tensor:
         return (x * (self.LEVELS - 1)).round().clamp(0, self.LEVELS - 1)

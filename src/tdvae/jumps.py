@@ -8,7 +8,7 @@ sequence.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -38,7 +38,7 @@ def uniform_integers(high: Tensor, generator: Generator) -> Tensor:
 class Jumps(ABC):
     """A distribution of δt and, by `sample`, of pairs. ``progress`` in [0, 1] is the completed fraction of training."""
 
-    outermost: ClassVar[bool] = False  # True if it also draws t1, so that it cannot be a part of another distribution
+    outermost: ClassVar[bool] = False  # True if it overrides `sample`, so that it cannot be a part of a mixture
 
     @property
     @abstractmethod
@@ -192,7 +192,6 @@ class InTurn(Jumps):
     switch: float
 
     def __post_init__(self) -> None:
-        refuse_outermost(self.first, self.then)
         if not 0 < self.switch < 1:
             raise InputError(f"switch: expected a number between 0 and 1, got {self.switch}")
 
@@ -200,13 +199,57 @@ class InTurn(Jumps):
     def longest(self) -> int:
         return max(self.first.longest, self.then.longest)
 
+    @property
+    def outermost(self) -> bool:  # type: ignore[override]
+        return self.first.outermost or self.then.outermost
+
     def draw(self, shape: tuple[int, ...], generator: Generator, progress: float = 1.0) -> Tensor:
+        part, progress = self._current(progress)
+        return part.draw(shape, generator, progress)
+
+    def sample(self, lengths: Tensor, k: int, generator: Generator, progress: float = 1.0) -> Pairs:
+        self.check_room(lengths)
+        part, progress = self._current(progress)
+        return part.sample(lengths, k, generator, progress)
+
+    def _current(self, progress: float) -> tuple[Jumps, float]:
+        """The distribution in use, and its own progress."""
         if progress < self.switch:
-            return self.first.draw(shape, generator, progress / self.switch)
-        return self.then.draw(shape, generator, (progress - self.switch) / (1 - self.switch))
+            return self.first, progress / self.switch
+        return self.then, (progress - self.switch) / (1 - self.switch)
 
     def limited(self, limit: int) -> InTurn:
         return InTurn(self.first.limited(limit), self.then.limited(limit), self.switch)
+
+
+@dataclass(frozen=True)
+class SemiGradient(Jumps):
+    """Pairs of ``jumps``, of which only the consecutive ones train the belief at t2.
+
+    For longer jumps the states drawn from p_B(z_t2 | b_t2) are fixed targets of the other parts, as in semi-gradient
+    temporal-difference learning. Eq. 6 with δt > 1 makes the belief at t2 wider than a filter's, because it conditions
+    on observations between t1 and t2 that the bounded likelihood does not contain. With these pairs the exact filter,
+    smoother and transition are a fixed point of the training (docs/oscillator.md).
+    """
+
+    outermost = True
+    jumps: Jumps
+
+    def __post_init__(self) -> None:
+        refuse_outermost(self.jumps)
+
+    @property
+    def longest(self) -> int:
+        return self.jumps.longest
+
+    def draw(self, shape: tuple[int, ...], generator: Generator, progress: float = 1.0) -> Tensor:
+        return self.jumps.draw(shape, generator, progress)
+
+    def limited(self, limit: int) -> SemiGradient:
+        return SemiGradient(self.jumps.limited(limit))
+
+    def sample(self, lengths: Tensor, k: int, generator: Generator, progress: float = 1.0) -> Pairs:
+        return replace(super().sample(lengths, k, generator, progress), semi_gradient=True)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Log likelihoods: forecast densities, importance sampling and a particle filter."""
+"""Log likelihoods: forecast densities, importance sampling and a particle filter.
+
+If values are missing, they are the likelihoods of the observed ones.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tdvae.data.arrays import ArrayLike, from_arrays
 from tdvae.distributions import Categorical, DiagonalNormal, Distribution
 from tdvae.errors import InputError
 from tdvae.models.base import Model
 from tdvae.models.ssm import StateSpace, one_action
 from tdvae.objectives import TDVAEParts, elbo_terms_from_codes, pair_terms_from_beliefs
-from tdvae.rollouts import rollout
+from tdvae.rollouts import belief_at, rollout
 from tdvae.types import Belief, Pairs, Sequences, State, repeated
 
 MAX_ROWS = 20_000  # samples × pairs per batch: larger batches are not faster and need more memory
@@ -45,9 +49,12 @@ class Forecast:
     def mean(self) -> Tensor:
         return self.components.mean.mean(0)
 
-    def log_prob(self, x: Tensor) -> Tensor:
+    def log_prob(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
+        """The log density of x, or of its entries where the mask ``observed`` is True; see `Sequences.at`."""
         self._check(x)
-        return log_mean_exp(self.components.log_prob(x))
+        if observed is not None:
+            self._check(observed, "observed")
+        return log_mean_exp(self.components.log_prob(x, observed))
 
     def cdf(self, x: Tensor) -> Tensor:
         """The cumulative distribution function of each dimension, for continuous observations."""
@@ -70,19 +77,26 @@ class Forecast:
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
         return (low + high) / 2
 
-    def _check(self, x: Tensor) -> None:
+    def _check(self, x: Tensor, name: str = "x") -> None:
         """Raise for shapes that would broadcast: (N,) with (N, 1) would give N × N numbers, and a wrong mean."""
         shape = self.components.mean.shape[1:]
         expected = shape[:-1] if isinstance(self.components, Categorical) else shape
         if x.shape != expected:
-            raise InputError(f"x: expected shape {tuple(expected)}, got {tuple(x.shape)}")
+            raise InputError(f"{name}: expected shape {tuple(expected)}, got {tuple(x.shape)}")
 
 
 @torch.no_grad()
 def forecast(
-    model: Model, belief: Belief, dt: int | Sequence[int], samples: int = 200, a: Tensor | None = None
+    model: Model,
+    past: Belief | Sequences | ArrayLike,
+    dt: int | Sequence[int],
+    samples: int = 200,
+    a: Tensor | None = None,
 ) -> Forecast:
-    r"""The density of the observation ``dt`` steps after a belief, estimated by Monte Carlo.
+    r"""The density of the observation ``dt`` steps after the past, estimated by Monte Carlo.
+
+    The past is a belief, or all observations up to now: sequences of one length, or an array (N, T, …) in the units
+    that the model was trained in. For data in other units, see `tdvae.Forecaster`.
 
     It estimates :math:`\int p_B(z_t | b_t)\, p_T(z_{t+δt} | z_t)\, p_D(x_{t+δt} | z_{t+δt})` from ``samples`` states.
     With actions, ``a`` (..., dt, A) holds those of the jump. A list of jumps is made one after another, and the density
@@ -90,16 +104,26 @@ def forecast(
 
     >>> import torch, tdvae
     >>> model = tdvae.load("oscillator")
-    >>> belief = tdvae.belief_at(model, tdvae.data.from_arrays(torch.sin(0.3 * torch.arange(60.0))[None]), t=60)
-    >>> density = tdvae.forecast(model, belief, dt=20)
+    >>> x = torch.sin(0.3 * torch.arange(60.0))[None]
+    >>> density = tdvae.forecast(model, x, dt=20)
     >>> density.mean.shape
     torch.Size([1, 1])
+    >>> belief = tdvae.belief_at(model, tdvae.data.from_arrays(x), t=60)
+    >>> density = tdvae.forecast(model, belief, dt=[20, 20])
     """
+    belief = past if isinstance(past, Belief) else _belief_after(model, past)
     *before, last = [dt] if isinstance(dt, int) else list(dt) or [0]  # 0 is refused as a jump
     state = model.sample_state(belief, _check_positive(samples))
     if before:
         state = rollout(model, state, before, a)[-1]
     return Forecast(model.predict(state, last, None if a is None else a[..., sum(before) :, :]))
+
+
+def _belief_after(model: Model, past: Sequences | ArrayLike) -> Belief:
+    """The belief after all observations of sequences of one length."""
+    sequences = past if isinstance(past, Sequences) else from_arrays(past)
+    _check_equal_lengths(sequences)
+    return belief_at(model, sequences, sequences.horizon)
 
 
 @torch.no_grad()
@@ -162,13 +186,13 @@ def _forward_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: i
         z, _ = step.p_T.sample()
         decoded = step.p_D(z)
         state = State(z, model.features_after(state.x, decoded.sample(), dt))
-    return decoded.log_prob(sequences.x[:, t2 - 1])
+    return decoded.log_prob(*sequences.at(t2))
 
 
 def _chain_log_weights(
-    model: TDVAEParts, sequences: Sequences, first: int, last: int, samples: int, observed: Callable[[int], bool]
+    model: TDVAEParts, sequences: Sequences, first: int, last: int, samples: int, scored: Callable[[int], bool]
 ) -> Tensor:
-    """Log weights of z_first … z_last, drawn backwards in time, and of the x_t for which ``observed(t)`` is true."""
+    """Log weights of z_first … z_last, drawn backwards in time, and of the x_t for which ``scored(t)`` is true."""
     beliefs = model.filter(sequences)
     codes = beliefs.codes[:, first : last + 1]
     b = beliefs.read(codes).expand(_check_positive(samples), *codes.shape[:2], -1)  # b_first … b_last
@@ -183,8 +207,8 @@ def _chain_log_weights(
         s1 = State(previous, repeated(None if x is None else x[:, t - first - 1], samples))
         step = model.step(s1, dt, actions)
         log_weight = log_weight + step.p_T.given(z).log_prob(z) - q_S.log_prob(previous)
-        if observed(t):
-            log_weight = log_weight + step.p_D(z).log_prob(sequences.x[:, t - 1])
+        if scored(t):
+            log_weight = log_weight + step.p_D(z).log_prob(*sequences.at(t))
         z = previous
     return log_weight + model.p_B.given(z, b[:, :, 0]).log_prob(z)
 
@@ -216,13 +240,13 @@ def particle_log_prob(model: StateSpace, sequences: Sequences, particles: int) -
     b = model.read(model.filter(sequences).codes[:, 1:])
     state, columns, log_probs = model.initial_state(count, batch), torch.arange(batch, device=b.device), []
     for t in range(sequences.horizon):
-        x, code = sequences.x[:, t], b[:, t].expand(count, -1, -1)
+        (x, observed), code = sequences.at(t + 1), b[:, t].expand(count, -1, -1)
         actions = None if sequences.actions is None else sequences.actions[:, t].expand(count, -1, -1)
         z, q = model.q.sample(code, state, one_action(actions))
         step = model.step(state, one_action(actions))
-        log_weight = step.p_T.given(z).log_prob(z) - q.log_prob(z) + step.p_D(z).log_prob(x)
+        log_weight = step.p_T.given(z).log_prob(z) - q.log_prob(z) + step.p_D(z).log_prob(x, observed)
         log_probs.append(log_mean_exp(log_weight))
-        state = State(z[resample(log_weight), columns], repeated(model.features(x), count))
+        state = State(z[resample(log_weight), columns], repeated(model.features(x, observed), count))
     return torch.stack(log_probs, dim=1)
 
 

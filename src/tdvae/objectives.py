@@ -1,4 +1,7 @@
-"""Loss functions of TD-VAE, the state-space models and the next-step predictor, and the `Learner`."""
+"""Loss functions of TD-VAE, the state-space models and the next-step predictor, and the `Learner`.
+
+If values are missing, the likelihood of x_t is that of its observed entries; of an x_t without any, it is 1.
+"""
 
 from __future__ import annotations
 
@@ -76,21 +79,33 @@ def pair_terms_from_beliefs(
     """Eq. 6 for every pair, given the beliefs; with ``samples``, for that many samples of z, (samples, …)."""
     t1, t2, dt, actions = pairs.t1, pairs.t2, pairs.dt, actions_between(sequences, pairs)
     b1, b2, x1 = beliefs.at(t1), beliefs.at(t2), model.features_at(sequences, t1)
-    rows = torch.arange(len(t2), device=t2.device).view(-1, *[1] * (t2.ndim - 1))
-    x2 = sequences.x[rows, t2 - 1]
+    x2, observed2 = sequences.at(t2)
     if samples is not None:
         b1, b2, dt = (value.expand(samples, *value.shape) for value in (b1, b2, dt))
         x1, actions = repeated(x1, samples), repeated(actions, samples)
 
     z2, p_B2 = model.p_B.sample(b2)
+    if gradient == "path":
+        p_B2 = p_B2.detach()
+    if pairs.semi_gradient:
+        z2, p_B2 = _fixed_where(dt > 1, z2, p_B2)
     z1, q_S1 = model.q_S.sample(z2, b1, b2, dt, actions)
     p_B1 = model.p_B.given(z1, b1)
     step = model.step(State(z1, x1), dt, actions)
     return LossTerms(
         smoothing=q_S1.kl(p_B1) if kl == "closed" else q_S1.log_prob(z1) - p_B1.log_prob(z1),
-        transition=(p_B2 if gradient == "full" else p_B2.detach()).log_prob(z2) - step.p_T.given(z2).log_prob(z2),
-        reconstruction=-step.p_D(z2).log_prob(x2),
+        transition=p_B2.log_prob(z2) - step.p_T.given(z2).log_prob(z2),
+        reconstruction=-step.p_D(z2).log_prob(x2, observed2),
     )
+
+
+def _fixed_where(chosen: Tensor, z: Latent, p: LadderDistribution) -> tuple[Latent, LadderDistribution]:
+    """The same state and distribution; where ``chosen`` they receive no gradient."""
+
+    def cut(value: Tensor) -> Tensor:
+        return torch.where(chosen.view(*chosen.shape, *[1] * (value.ndim - chosen.ndim)), value.detach(), value)
+
+    return z.map(cut), p.map(cut)
 
 
 def actions_between(sequences: Sequences, pairs: Pairs) -> Tensor | None:
@@ -127,13 +142,13 @@ def elbo_terms(model: StateSpace, sequences: Sequences, kl: KL = "closed") -> EL
 
 def elbo_terms_from_codes(b: Tensor, model: StateSpace, sequences: Sequences, kl: KL) -> ELBOTerms:
     """Eq. 1 at each time step, given the codes b_1 … b_T."""
-    z = model.infer(b, sequences.x, sequences.actions)
-    before, actions = model.before(z, sequences.x), one_action(sequences.actions)
+    z = model.infer(b, sequences)
+    before, actions = model.before(z, sequences), one_action(sequences.actions)
     q, step = model.q.given(z, b, before, actions), model.step(before, actions)
     p_T = step.p_T.given(z)
     return ELBOTerms(
         surprise=q.kl(p_T) if kl == "closed" else q.log_prob(z) - p_T.log_prob(z),
-        reconstruction=-step.p_D(z).log_prob(sequences.x),
+        reconstruction=-step.p_D(z).log_prob(sequences.x, sequences.observed),
     )
 
 
@@ -149,7 +164,8 @@ def _masked_mean(values: Tensor, sequences: Sequences) -> Tensor:
 
 def next_step_loss(model: NextStep, sequences: Sequences, pairs: Pairs) -> PredictionTerms:
     """-log p(x_t | x_<t, a_≤t), averaged over all time steps without padding; ``pairs`` are not used."""
-    return PredictionTerms(_masked_mean(-model.predictions(sequences).log_prob(sequences.x), sequences))
+    log_prob = model.predictions(sequences).log_prob(sequences.x, sequences.observed)
+    return PredictionTerms(_masked_mean(-log_prob, sequences))
 
 
 Objective = Callable[..., Terms]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tdvae.errors import InputError
 from tdvae.models.base import Model
-from tdvae.types import Belief, Sequences, State, stack_states
+from tdvae.types import Belief, Sequences, State, missing_as_nan, stack_states
 
 
 @torch.no_grad()
@@ -55,5 +55,5 @@ def belief_at(model: Model, sequences: Sequences, t: int) -> Belief:
     for step in range(t):
         a = None if sequences.actions is None else sequences.actions[:, step]
         r = None if sequences.rewards is None else sequences.rewards[:, step]
-        belief = model.update(belief, sequences.x[:, step], a, r)
+        belief = model.update(belief, missing_as_nan(*sequences.at(step + 1)), a, r)
     return belief

@@ -61,7 +61,9 @@ class Stack(Learner):
 
         def run_terms(state: dict[str, Tensor], batch: dict[str, Tensor], t1: Tensor, t2: Tensor) -> dict[str, Tensor]:
             terms: Terms = torch.func.functional_call(
-                self._template[0], state, (Sequences(**batch, lengths=lengths), Pairs(t1, t2, last))
+                self._template[0],
+                state,
+                (Sequences(**batch, lengths=lengths), Pairs(t1, t2, last, pairs.semi_gradient)),
             )
             term_types.append(type(terms))
             return terms.named()

@@ -19,7 +19,8 @@ from torch import Tensor
 class Sequences:
     """A batch of N sequences, padded to a common horizon T.
 
-    `tdvae.data.from_arrays` creates one from arrays and checks them.
+    `tdvae.data.from_arrays` creates one from arrays and checks them. Where ``observed`` is False, a value is missing,
+    and what ``x`` holds there has no effect.
 
     >>> import torch, tdvae
     >>> sequences = tdvae.Sequences(x=torch.zeros(2, 5, 3), lengths=torch.tensor([5, 4]))
@@ -33,6 +34,7 @@ class Sequences:
     lengths: Tensor  # (N,) number of time steps of each sequence; the rest is padding
     actions: Tensor | None = None  # (N, T, A): a_t is the action before x_t
     rewards: Tensor | None = None  # (N, T): r_t is observed together with x_t
+    observed: Tensor | None = None  # bool, in the shape of x: False where a value is missing; None if none is
 
     def __len__(self) -> int:
         return self.x.shape[0]
@@ -45,6 +47,24 @@ class Sequences:
     def mask(self) -> Tensor:
         """(N, T) True for the time steps of each sequence, False for padding."""
         return torch.arange(self.horizon, device=self.lengths.device) < self.lengths[:, None]
+
+    def at(self, t: int | Tensor) -> tuple[Tensor, Tensor | None]:
+        """x_t and its mask; ``t`` is one time step for all sequences, or (N, ...) with those of each.
+
+        Both are what ``log_prob`` takes: ``density.log_prob(*sequences.at(t))`` scores the observed entries of x_t.
+        """
+        if isinstance(t, int):
+            index: tuple[slice | Tensor, int | Tensor] = slice(None), t - 1
+        else:
+            index = torch.arange(len(t), device=t.device).view(-1, *[1] * (t.ndim - 1)), t - 1
+        return self.x[index], None if self.observed is None else self.observed[index]
+
+    def never_observed(self) -> list[int]:
+        """The channels, counted in the flattened observation, of which no value is observed in any sequence."""
+        if self.observed is None:
+            return []
+        channels: list[int] = (~self.observed[self.mask].flatten(1).any(0)).nonzero()[:, 0].tolist()
+        return channels
 
     def named(self) -> dict[str, Tensor]:
         """The tensors that are not None, by field name."""
@@ -92,16 +112,17 @@ class Pairs:
     t1: Tensor
     t2: Tensor
     last: int | None = None  # the largest t2, needed under vmap, where the values of a tensor cannot be read
+    semi_gradient: bool = False  # of pairs with δt > 1 the belief at t2 receives no gradient; see `jumps.SemiGradient`
 
     @property
     def dt(self) -> Tensor:
         return self.t2 - self.t1
 
     def to(self, device: torch.device | str) -> Pairs:
-        return Pairs(self.t1.to(device), self.t2.to(device))
+        return replace(self, t1=self.t1.to(device), t2=self.t2.to(device))
 
     def select(self, index: slice) -> Pairs:
-        return Pairs(self.t1[index], self.t2[index])
+        return replace(self, t1=self.t1[index], t2=self.t2[index])
 
 
 @dataclass(frozen=True)
@@ -194,6 +215,11 @@ def combine_states(states: Sequence[State], join: Callable[[list[Tensor]], Tenso
         present = [tensor for tensor in part if tensor is not None]
         joined.append(join(present) if len(present) == len(part) else None)
     return State.of(joined)
+
+
+def missing_as_nan(x: Tensor, observed: Tensor | None) -> Tensor:
+    """x with NaN where it is missing, as `Model.update` and the exact filters take it."""
+    return x if observed is None else torch.where(observed, x, torch.nan)
 
 
 def repeated(value: Tensor | None, n: int) -> Tensor | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,60 +21,109 @@ Array = npt.NDArray[Any]
 ArrayLike = Array | Tensor | Sequence[Array] | Sequence[Tensor]
 
 
+LEAST_LEVELS = 1_000  # float32 numbers within a standard deviation; with fewer, the conversion has lost too much
+ROUNDING = 1e-12  # a 64-bit channel whose spread is at most this share of its mean is constant
+
+
 def from_arrays(
     x: ArrayLike,
     actions: ArrayLike | None = None,
     rewards: ArrayLike | None = None,
     lengths: Array | Tensor | None = None,
+    observed: ArrayLike | None = None,
 ) -> Sequences:
     """Make sequences from one array (N, T, …), or from a list of arrays (T_n, …) of different lengths.
 
     An array (N, T) has one number per time step. Floating-point values are continuous observations, bool values are
     binary and integers are categorical. The action at index t, of shape (A,) or a single number, precedes the
     observation at index t and causes it; the reward at index t arrives with that observation. For a padded array,
-    ``lengths`` (N,) gives the number of real time steps of each sequence. NaN raises an `InputError`: remove time
-    steps that are missing, or split the sequence there.
+    ``lengths`` (N,) gives the number of real time steps of each sequence.
+
+    Floating-point observations may have missing values: NaN, masked entries of a NumPy masked array, or entries where
+    the bool array ``observed``, of the shape of x, is False. The result then has a mask, and x is 0 where a value is
+    missing. Floating-point numbers are stored with 32 bits. If that would lose most of the variation of a channel, as
+    it does with a large offset, an `InputError` says so.
+
+    >>> import numpy as np, tdvae
+    >>> data = tdvae.data.from_arrays(np.array([[0.5, np.nan, 0.25]]))
+    >>> data.x.flatten(), data.observed.flatten()
+    (tensor([0.5000, 0.0000, 0.2500]), tensor([ True, False,  True]))
     """
-    observed, x_lengths = _pad("x", x, lengths)
-    observed = observed[..., None] if observed.ndim == 2 else observed
-    _check_values("x", observed, x_lengths)
+    values, x_lengths = _pad("x", x, lengths)
+    mask = _mask(values, observed, lengths, x_lengths)
+    if mask is not None:
+        values = torch.where(mask, values, 0)
+    if values.is_floating_point():
+        values = _to_single("x", values, _real_steps(values, x_lengths) if mask is None else mask)
+    _check_values("x", values, x_lengths)
     extra: dict[str, Tensor] = {}
-    for name, values, event_ndim in (("actions", actions, 1), ("rewards", rewards, 0)):
-        if values is None:
+    for name, given, event_ndim in (("actions", actions, 1), ("rewards", rewards, 0)):
+        if given is None:
             continue
-        padded, own_lengths = _pad(name, values, lengths)
-        if padded.shape[:2] != observed.shape[:2] or not torch.equal(own_lengths, x_lengths):
+        padded, own_lengths = _pad(name, given, lengths)
+        if padded.shape[:2] != values.shape[:2] or not torch.equal(own_lengths, x_lengths):
             raise InputError(
                 f"{name}: expected as many sequences and the same lengths as x, got shape {tuple(padded.shape)}"
             )
-        padded = padded.float()
-        padded = padded[..., None] if padded.ndim == 2 and event_ndim else padded
-        if padded.ndim != 2 + event_ndim:
+        if padded.ndim not in (2, 2 + event_ndim):
             raise InputError(f"{name}: expected {2 + event_ndim} dimensions, got shape {tuple(padded.shape)}")
+        padded = _to_single(name, padded, _real_steps(padded, x_lengths))
         _check_values(name, padded, x_lengths)
-        extra[name] = _clear_padding(padded, x_lengths)
-    return Sequences(_clear_padding(observed, x_lengths), x_lengths, **extra)
+        extra[name] = _clear_padding(padded[..., None] if padded.ndim < 2 + event_ndim else padded, x_lengths)
+    if mask is not None:
+        extra["observed"] = mask[..., None] if mask.ndim == 2 else mask
+    values = values[..., None] if values.ndim == 2 else values
+    data = Sequences(_clear_padding(values, x_lengths), x_lengths, **extra)
+    if never := data.never_observed():
+        raise InputError(f"x: expected at least one observed value of each channel, got none of channel {never[0]}")
+    return data
+
+
+def _mask(
+    values: Tensor, observed: ArrayLike | None, lengths: Array | Tensor | None, x_lengths: Tensor
+) -> Tensor | None:
+    """What was observed of x, in its shape; None if nothing is missing."""
+    if not values.is_floating_point():
+        if observed is not None:
+            raise InputError(f"observed: expected None unless x is floating-point, got a mask for {values.dtype}")
+        return None
+    mask = ~values.isnan()
+    if observed is not None:
+        given, own_lengths = _pad("observed", observed, lengths)
+        if given.dtype != torch.bool or given.shape != values.shape or not torch.equal(own_lengths, x_lengths):
+            raise InputError(
+                f"observed: expected bool values in the shape {tuple(values.shape)} of x and with its lengths, got "
+                f"{tuple(given.shape)} of {given.dtype}"
+            )
+        mask = mask & given
+    real = _real_steps(values, x_lengths)
+    return None if bool((mask | ~real).all()) else mask & real
 
 
 def from_npz(path: str | Path) -> Sequences:
-    """Load a .npz file with ``x`` and optionally ``lengths``, ``actions``, ``rewards``; or a .npy file with ``x``."""
+    """Load a .npz file with ``x`` and optionally the other arguments of `from_arrays`; or a .npy file with ``x``."""
+    arrays = read_npz(path)
+    known = {"x", "lengths", "actions", "rewards", "observed"}
+    if "x" not in arrays or set(arrays) - known:
+        raise InputError(
+            f"file: expected arrays 'x' and optionally {sorted(known - {'x'})} in {path}, got {sorted(arrays)}"
+        )
+    return from_arrays(**arrays)
+
+
+def read_npz(path: str | Path) -> dict[str, Array]:
+    """The arrays of a .npz file by name; the array of a .npy file is ``x``."""
     path = Path(path)
     try:
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
-            arrays = {"x": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
+            return {"x": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
     except FileNotFoundError as error:
         raise InputError(f"file: expected an existing file, got {path}") from error
     except OSError as error:
         raise InputError(f"file: expected a readable file, got {path} ({error.strerror or error})") from error
     except (ValueError, BadZipFile, EOFError, zlib.error) as error:  # np.load treats other files as pickles
         raise InputError(f"file: expected a complete .npz or .npy file of numeric arrays, got {path}") from error
-    known = {"x", "lengths", "actions", "rewards"}
-    if "x" not in arrays or set(arrays) - known:
-        raise InputError(
-            f"file: expected arrays 'x' and optionally {sorted(known - {'x'})} in {path}, got {sorted(arrays)}"
-        )
-    return from_arrays(**arrays)
 
 
 def split(
@@ -116,6 +166,8 @@ def _pad(name: str, values: ArrayLike, lengths: Array | Tensor | None) -> tuple[
     if not isinstance(values, Sequence):
         raise InputError(f"{name}: expected an array or a list of arrays, got {type(values).__name__}")
     parts = [_to_tensor(f"{name}[{i}]", part) for i, part in enumerate(values)]
+    if any(part.dtype == torch.float64 for part in parts):
+        parts = [part.double() if part.is_floating_point() else part for part in parts]
     if not parts or any(part.ndim == 0 or part.numel() == 0 for part in parts):
         raise InputError(
             f"{name}: expected a list of non-empty arrays (steps, …), got {len(parts)} with shapes "
@@ -143,14 +195,44 @@ def _to_tensor(name: str, values: object) -> Tensor:
             raise InputError(f"{name}: expected real numbers, got dtype {values.dtype}")
         tensor = values.cpu()
     else:
+        if isinstance(values, np.ma.MaskedArray) and values.dtype.kind == "f":
+            values = values.filled(np.nan)
+        elif np.ma.is_masked(values):
+            raise InputError(
+                f"{name}: expected masked entries in floating-point arrays only, got {np.asarray(values).dtype}"
+            )
         array = np.asarray(values)
         if array.dtype.kind not in "fiub" or array.dtype == np.longdouble:
             raise InputError(f"{name}: expected real numbers of at most 64 bits, got dtype {array.dtype}")
         # A copy in native byte order, because the array may be read-only and the caller may change it later.
         tensor = torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
-    if tensor.is_floating_point():
-        return tensor.float()
+    if tensor.is_floating_point():  # 64 bits are kept for the statistics of `_to_single`
+        return tensor if tensor.dtype == torch.float64 else tensor.float()
     return tensor if tensor.dtype == torch.bool else tensor.long()
+
+
+def _to_single(name: str, padded: Tensor, observed: Tensor) -> Tensor:
+    """Convert to float32. Raise if too few float32 numbers would be left for the variation of a channel."""
+    if padded.dtype in (torch.float32, torch.bool):
+        return padded.float()
+    channels = (-1, math.prod(padded.shape[2:]))
+    observed = observed.expand_as(padded).reshape(channels)
+    values = torch.where(observed, padded.reshape(channels).double(), 0)
+    count = observed.sum(0)
+    mean = values.sum(0) / count
+    std = (torch.where(observed, values - mean, 0).square().sum(0) / count).sqrt()
+    exponent = torch.frexp(torch.maximum(mean.abs(), std)).exponent
+    spacing = torch.ldexp(torch.ones_like(std), (exponent - 24).clamp(min=-149))  # of float32 numbers at the mean
+    lost = (std < LEAST_LEVELS * spacing) & (std > ROUNDING * mean.abs())
+    if bool(lost.any()):
+        channel = int(lost.nonzero()[0, 0])
+        raise InputError(
+            f"{name}: expected at least {LEAST_LEVELS} different 32-bit numbers within a standard deviation, got "
+            f"{float(std[channel] / spacing[channel]):.0f} in channel {channel} with mean "
+            f"{float(mean[channel]):g} and standard deviation {float(std[channel]):g}; subtract the mean first, and "
+            "divide by the standard deviation if it is tiny"
+        )
+    return padded.float()
 
 
 def _check_lengths(lengths: Array | Tensor | None, padded: Tensor) -> Tensor:
@@ -166,18 +248,22 @@ def _check_lengths(lengths: Array | Tensor | None, padded: Tensor) -> Tensor:
     return torch.from_numpy(given.astype(np.int64))
 
 
+def _real_steps(padded: Tensor, lengths: Tensor) -> Tensor:
+    """True for time steps, False for padding, (N, T, 1, …): as many dimensions as ``padded`` has."""
+    real = torch.arange(padded.shape[1]) < lengths[:, None]
+    return real.view(*padded.shape[:2], *[1] * (padded.ndim - 2))
+
+
 def _clear_padding(padded: Tensor, lengths: Tensor) -> Tensor:
     """Set the padding to zero: NaN there would reach the gradients, and a class there would be counted as a class."""
-    real = torch.arange(padded.shape[1]) < lengths[:, None]
-    return torch.where(real.view(*padded.shape[:2], *[1] * (padded.ndim - 2)), padded, torch.zeros_like(padded))
+    return torch.where(_real_steps(padded, lengths), padded, torch.zeros_like(padded))
 
 
 def _check_values(name: str, padded: Tensor, lengths: Tensor) -> None:
     """Raise an error for NaN, infinite values or negative classes at real time steps, with the first position."""
-    real = torch.arange(padded.shape[1]) < lengths[:, None]
-    values = padded.flatten(2) if padded.ndim > 2 else padded[..., None]
-    bad = ~torch.isfinite(values) if padded.is_floating_point() else values < 0
-    bad_steps = (bad.any(-1) & real).nonzero()
+    bad = ~torch.isfinite(padded) if padded.is_floating_point() else padded < 0
+    bad = bad & _real_steps(padded, lengths)
+    bad_steps = (bad.flatten(2).any(-1) if bad.ndim > 2 else bad).nonzero()
     if len(bad_steps):
         sequence, step = bad_steps[0].tolist()
         continuous, categorical = "finite values, got NaN or infinity", "integers as classes >= 0, got a negative class"

@@ -9,6 +9,9 @@ Hypothesis h of the bank is the model
 
 Each hypothesis is filtered exactly and weighted by its evidence :math:`p(x_{0:t}\mid h)`, so filtering and
 prediction under the mixture are exact as well. A bank of one hypothesis is a Kalman filter.
+
+Values of x that are NaN are missing: the state is then updated with the observed coordinates of x_t only, and without
+any it is only predicted.
 """
 
 from __future__ import annotations
@@ -118,7 +121,8 @@ class BankPosterior:
     mean: Tensor
     """Mean of the state under each hypothesis, (N, H, D)."""
     cov: Tensor
-    """Covariance, (H, D, D); the same for all sequences, because it does not depend on the data."""
+    """Covariance, (H, D, D): it does not depend on the data. (N, H, D, D) if values are missing, since it depends on
+    which."""
 
     @property
     def weights(self) -> Tensor:
@@ -134,20 +138,23 @@ class OneStepSmoother:
     """
 
     gain: Tensor
-    """G, (H, D, D)."""
+    """G, (H, D, D), or (N, H, D, D) if values are missing."""
     offset: Tensor
     """m - G A m, (N, H, D)."""
     cov: Tensor
-    """Covariance of z_{t-1}, (H, D, D)."""
+    """Covariance of z_{t-1}, (H, D, D) or (N, H, D, D)."""
 
     def mean(self, z: Tensor) -> Tensor:
         """Mean of z_{t-1} for states z_t of shape (..., N, H, D)."""
-        return self.offset + torch.einsum("hij,...nhj->...nhi", self.gain, z)
+        return self.offset + _transform(self.gain, z)
 
 
 @dataclass(frozen=True, eq=False)
 class _Correction:
-    """The update of all hypotheses by one observation, for the whitened error e = W (x - C m), which is N(0, I)."""
+    """The update of all hypotheses by one observation, for the whitened error e = W (x - C m), which is N(0, I).
+
+    If coordinates of x are missing, their rows and columns of W are zero, and the tensors have a first dimension N.
+    """
 
     whiten: Tensor
     """W = L^-1, where L L' = S is the covariance of x, (H, O, O)."""
@@ -188,25 +195,28 @@ class KalmanBank:
     def filter(self, x: Tensor, after: BankPosterior | None = None) -> BankPosterior:
         """Filter sequences (N, T, O) from index 0; returns the posterior of the state at index T - 1.
 
-        With ``after``, x continues the sequences of that posterior, and m0 and P0 are not used. Dynamics that change
-        at a known time are filtered in this way, with one bank for each segment.
+        Values that are NaN are missing. With ``after``, x continues the sequences of that posterior, and m0 and P0 are
+        not used. Dynamics that change at a known time are filtered in this way, with one bank for each segment.
         """
         if x.ndim != 3 or x.shape[1] < 1 or x.shape[2] != self.C.shape[0]:
             raise InputError(f"x: expected shape (N, T >= 1, {self.C.shape[0]}), got {tuple(x.shape)}")
         if after is not None and after.mean.shape != (len(x), *self.m0.shape):
             raise InputError(f"after: expected means {(len(x), *self.m0.shape)}, got {tuple(after.mean.shape)}")
-        x = x.to(torch.float64)
-        corrections, cov = self._corrections(x.shape[1], None if after is None else after.cov)
+        first_mean, first_cov = self.m0.expand(len(x), *self.m0.shape), self.P0
+        if after is not None:
+            first_mean, first_cov = _transform(self.A, after.mean), _transform_cov(self.A, after.cov) + self.Q
+        x, observed = x.to(torch.float64), ~x.isnan()
+        shared = self._corrections(first_cov, x.shape[1]) if observed.all() and first_cov.ndim == 3 else None
+        x = torch.where(observed, x, 0)
         block = max(1, BLOCK_ELEMENTS // self.m0.numel())
         parts = []
         for start in range(0, len(x), block):
             rows = slice(start, start + block)
-            mean = self.m0.expand(len(x[rows]), *self.m0.shape)
-            if after is not None:
-                mean = torch.einsum("hij,nhj->nhi", self.A, after.mean[rows])
-            parts.append(self._filter_block(x[rows], mean, corrections))
-        mean = torch.cat([part[0] for part in parts])
-        log_evidence = torch.cat([part[1] for part in parts])
+            cov = first_cov if first_cov.ndim == 3 else first_cov[rows]
+            corrections, cov = shared or self._corrections(cov, x.shape[1], observed[rows])
+            parts.append((*self._filter_block(x[rows], first_mean[rows], corrections), cov))
+        mean, log_evidence = (torch.cat([part[i] for part in parts]) for i in range(2))
+        cov = shared[1] if shared else torch.cat([part[2] for part in parts])
         if after is not None:
             log_evidence = log_evidence + after.log_evidence
         log_weights = torch.log_softmax(self.log_prior + log_evidence, dim=-1)
@@ -236,7 +246,7 @@ class KalmanBank:
     def advance(self, posterior: BankPosterior, dt: int) -> BankPosterior:
         """The distribution of the state dt steps after the last observation; the weights are unchanged."""
         phi, noise = self.jump(dt)
-        mean = torch.einsum("hij,nhj->nhi", phi, posterior.mean)
+        mean = _transform(phi, posterior.mean)
         cov = _transform_cov(phi, posterior.cov) + noise
         return BankPosterior(posterior.log_weights, posterior.log_evidence, mean, cov)
 
@@ -244,7 +254,7 @@ class KalmanBank:
         r"""Predictive distribution of each coordinate of :math:`x_{t+dt}`, batch shape (N, O). dt = 0 is allowed."""
         state = self.advance(posterior, dt)
         means = torch.einsum("od,nhd->noh", self.C, state.mean)
-        variances = (_transform_cov(self.C, state.cov) + self.R).diagonal(dim1=-2, dim2=-1).T
+        variances = (_transform_cov(self.C, state.cov) + self.R).diagonal(dim1=-2, dim2=-1).mT
         return GaussianMixture(state.log_weights.unsqueeze(1), means, variances)
 
     def smoother(self, posterior: BankPosterior) -> OneStepSmoother:
@@ -253,34 +263,56 @@ class KalmanBank:
         # G = P A' predicted^-1, by solving predicted G' = A P (both covariances are symmetric).
         gain = torch.linalg.solve(predicted, self.A @ posterior.cov).mT
         identity = torch.eye(self.Q.shape[0], dtype=torch.float64)
-        offset = torch.einsum("hij,nhj->nhi", identity - gain @ self.A, posterior.mean)
+        offset = _transform(identity - gain @ self.A, posterior.mean)
         # P - G predicted G' as a sum (Joseph form), which stays positive definite; the difference could cancel.
         cov = _transform_cov(identity - gain @ self.A, posterior.cov) + _transform_cov(gain, self.Q)
         return OneStepSmoother(gain, offset, cov)
 
-    def _corrections(self, length: int, after: Tensor | None) -> tuple[list[_Correction], Tensor]:
-        """The corrections at ``length`` indices and the last filtered covariance, which all sequences share."""
-        corrections, cov = [], self.P0 if after is None else _transform_cov(self.A, after) + self.Q
+    def _corrections(
+        self, cov: Tensor, length: int, observed: Tensor | None = None
+    ) -> tuple[list[_Correction], Tensor]:
+        """The corrections at ``length`` indices and the last filtered covariance, given the first predicted one.
+
+        All sequences share them, unless ``observed`` (n, T, O) says what each has observed.
+        """
+        corrections = []
         for t in range(length):
             cov = _transform_cov(self.A, cov) + self.Q if t else cov
-            factor = torch.linalg.cholesky(_transform_cov(self.C, cov) + self.R)
-            identity = torch.eye(self.R.shape[0], dtype=torch.float64).expand_as(factor)
-            whiten = torch.linalg.solve_triangular(factor, identity, upper=False)
-            gain = cov @ self.C.T @ whiten.mT
-            log_norm = whiten.diagonal(dim1=-2, dim2=-1).log().sum(-1) - 0.5 * self.R.shape[0] * LOG_2PI
-            corrections.append(_Correction(whiten, gain, log_norm))
-            cov = cov - gain @ gain.mT
+            correction = self._correction(cov, None if observed is None else observed[:, t, None, :])
+            corrections.append(correction)
+            cov = cov - correction.gain @ correction.gain.mT
         return corrections, cov
+
+    def _correction(self, cov: Tensor, observed: Tensor | None) -> _Correction:
+        """The correction for a predicted covariance of the state; ``observed`` is (n, 1, O)."""
+        cov_x = _transform_cov(self.C, cov) + self.R
+        identity = torch.eye(self.R.shape[0], dtype=torch.float64)
+        count: int | Tensor = self.R.shape[0]
+        if observed is not None:
+            # A missing coordinate as an independent standard normal one: that does not change L of the others.
+            cov_x = torch.where(observed[..., None] & observed[..., None, :], cov_x, identity)
+            count = observed.sum(-1).double()
+        factor = torch.linalg.cholesky(cov_x)
+        whiten = torch.linalg.solve_triangular(factor, identity.expand_as(factor), upper=False)
+        log_norm = whiten.diagonal(dim1=-2, dim2=-1).log().sum(-1) - 0.5 * count * LOG_2PI
+        if observed is not None:
+            whiten = torch.where(observed[..., None], whiten, 0)
+        return _Correction(whiten, cov @ self.C.T @ whiten.mT, log_norm)
 
     def _filter_block(self, x: Tensor, mean: Tensor, corrections: list[_Correction]) -> tuple[Tensor, Tensor]:
         """Means (n, H, D) and log evidences (n, H) after all of x, given the predicted means of its first index."""
         log_evidence = torch.zeros(mean.shape[:2], dtype=torch.float64)
         for t, step in enumerate(corrections):
-            mean = torch.einsum("hij,nhj->nhi", self.A, mean) if t else mean
-            error = torch.einsum("hop,nhp->nho", step.whiten, x[:, t, None, :] - mean @ self.C.T)
-            mean = mean + torch.einsum("hdo,nho->nhd", step.gain, error)
+            mean = _transform(self.A, mean) if t else mean
+            error = _transform(step.whiten, x[:, t, None, :] - mean @ self.C.T)
+            mean = mean + _transform(step.gain, error)
             log_evidence += step.log_norm - 0.5 * (error**2).sum(-1)
         return mean, log_evidence
+
+
+def _transform(matrix: Tensor, vector: Tensor) -> Tensor:
+    """M v for vectors (..., N, H, D); the matrices are (H, O, D), or (N, H, O, D) if each sequence has its own."""
+    return torch.einsum("hij,...nhj->...nhi" if matrix.ndim == 3 else "nhij,...nhj->...nhi", matrix, vector)
 
 
 def _transform_cov(matrix: Tensor, cov: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ class OscillatorOracle:
         self.bank = _bank(settings, self.frequencies, rings)
 
     def observe(self, x: Tensor) -> BankPosterior:
-        """The posterior given x (N, t, 1) from index 0; the last observation has index t - 1."""
+        """The posterior given x (N, t, 1) from index 0, of the state at index t - 1. NaN values are missing."""
         return self.bank.filter(x)
 
     def forecast(self, posterior: BankPosterior, dt: int) -> GaussianMixture:

@@ -44,6 +44,6 @@ class SwitchingOracle:
             log_weights=posterior.log_weights.repeat_interleave(count, dim=1),
             log_evidence=posterior.log_evidence.repeat_interleave(count, dim=1),
             mean=posterior.mean.repeat_interleave(count, dim=1),
-            cov=posterior.cov.repeat_interleave(count, dim=0),
+            cov=posterior.cov.repeat_interleave(count, dim=-3),
         )
         return self.second_bank.filter(x[:, FIRST:OPENING], after=expanded).weights @ self.first_is_larger

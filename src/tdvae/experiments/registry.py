@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 # Command-line name → "module:attribute" of its `Experiment`. A run's info has the name with "_" in place of "-".
 EXPERIMENTS: dict[str, str] = {
     "oscillator": "tdvae.experiments.oscillator:EXPERIMENT",
+    "oscillator-demo-seeds": "tdvae.experiments.oscillator:DEMO_SEEDS",
     "oscillator-ablations": "tdvae.experiments.oscillator:ABLATIONS",
     "switching": "tdvae.experiments.switching:EXPERIMENT",
     "moving-mnist": "tdvae.experiments.moving_mnist:EXPERIMENT",

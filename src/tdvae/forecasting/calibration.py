@@ -2,34 +2,29 @@
 
 Eq. 6 fits p_D to states drawn from the smoothed posterior. A forecast draws them from p_B and p_T instead, whose noise
 then adds to a σ that already contains it, so intervals are too wide. Two numbers correct this (temperature scaling):
-one scales the σ of p_B and p_T, the other the σ of a Gaussian p_D. Both maximise the likelihood of forecasts. They stay
-at 1 unless the gain is above two standard errors: a short validation part, of one unusual year, must not set them.
+one scales the σ of p_B and p_T, the other the σ of a Gaussian p_D. Both maximise the likelihood of forecasts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tdvae.distributions import DiagonalNormal
-from tdvae.forecasting.evaluation import actions_after, beliefs_at, mean_and_error
-from tdvae.forecasting.origins import Origins, rolling_origins
-from tdvae.likelihood import Forecast, forecast
-from tdvae.models import TDVAE
-from tdvae.models.decoders import GaussianDecoder
+from tdvae.forecasting.origins import mean_and_error
+from tdvae.likelihood import Forecast
+from tdvae.models import TDVAE, Model
+from tdvae.models.decoders import CoordinatesDecoder, GaussianDecoder
 from tdvae.nn.ladder import DenseHeads
-from tdvae.training.config import derive_seed
-from tdvae.types import Sequences
 
-TEMPERATURES = (1.0, 0.85, 0.7, 0.55, 0.4)  # of z
-NOISE_SCALES = tuple(2.0 ** (-k / 4) for k in range(-4, 9))  # 2 to 1/4, of p_D's σ
-HORIZONS = (1, 2, 5, 10, 20, 50, 100)  # δt, as far as the longest jump
-MOST_ORIGINS = 200
-SAMPLES = 100
+STRIDES = (4, 2, 1)  # of the search, in eighths of an octave
+OCTAVES = 2.0  # the largest change of a scale: to between a quarter and four times
+
+Forecasts = Iterable[tuple[int, Forecast, Tensor, Tensor | None]]  # δt, density, x and its mask; see `Sequences.at`
+Scales = tuple[int, int]  # of the σ of z and of the σ of x: their logarithms in eighths of an octave
 
 
 @dataclass(frozen=True)
@@ -43,66 +38,81 @@ class Calibration:
 
 
 @torch.no_grad()
-def calibrate(
-    model: TDVAE, validation: Sequences, longest_jump: int, seed: int = 0, origins: Origins | None = None
-) -> Calibration | None:
-    """Choose the scales of a dense model with Gaussian observations and set them; None for other models.
+def calibrate(model: Model, forecasts: Callable[[], Forecasts], blocks: Tensor | None = None) -> Calibration | None:
+    """Choose the scales of a dense TD-VAE with continuous observations and set them; None for other models.
 
-    The forecasts begin at ``origins``, by default at `MOST_ORIGINS` places in the validation sequences. Calling it again
-    gives the same result: it starts from a model without calibration.
+    Of the scales whose NLL is within one standard error of the lowest, those nearest to 1 are chosen. The lowest itself
+    is often too narrow on other sequences. ``forecasts()`` computes forecasts with the present scales, each time with
+    the same noise. Sequences of one of the ``blocks`` may depend on each other; by default each is its own block.
+    Calling `calibrate` again gives the same result: it starts from a model without calibration.
     """
+    if not isinstance(model, TDVAE) or not isinstance(model.p_D, CoordinatesDecoder | GaussianDecoder):
+        return None
     parts = [getattr(ladder, "heads", None) for ladder in (model.p_B, model.p_T)]
     heads = [part for part in parts if isinstance(part, DenseHeads)]
-    if not isinstance(model.p_D, GaussianDecoder) or len(heads) < len(parts):
+    if len(heads) < len(parts):
         return None
-    origins = (rolling_origins(validation) if origins is None else origins).at_most(MOST_ORIGINS)
-    nll: dict[tuple[float, float], list[Tensor]] = {}
-    for temperature in TEMPERATURES:
-        _set(model, heads, temperature, 1.0)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed(seed))
-            scores = list(_scores(model, validation, origins, longest_jump))
-        if not scores:
-            break  # no sequence is long enough for a forecast
-        for index, scale in enumerate(NOISE_SCALES):
-            nll[temperature, scale] = [of_horizon[index] for of_horizon in scores]
-    unchanged = (1.0, 1.0)
-    if not nll:
-        _set(model, heads, *unchanged)
+
+    def nll(scales: Scales) -> Tensor:
+        """The NLL of each sequence, averaged over its forecasts."""
+        _set(model, heads, scales)
+        scores = [-density.log_prob(x, observed) for _, density, x, observed in forecasts()]
+        return torch.stack(scores).double().mean(0) if scores else torch.tensor([math.nan])
+
+    scored = _search(nll, both=model.p_D.log_noise_scale is not None)
+    first = scored[0, 0]
+    chosen = _nearest_to_none(scored, torch.arange(len(first)) if blocks is None else blocks)
+    _set(model, heads, chosen)
+    before, after = (float(scored[scales].mean()) for scales in ((0, 0), chosen))
+    if math.isnan(before):  # no sequence is long enough for a forecast
         return None
-    mean = {scales: sum(float(each.mean()) for each in of) / len(of) for scales, of in nll.items()}
-    best = min(mean, key=mean.__getitem__)
-    blocks = [at.block for at in _by_horizon(validation, origins, longest_jump).values()]
-    if not is_lower(nll[best], nll[unchanged], blocks):
-        best = unchanged
-    _set(model, heads, *best)
-    return Calibration(*best, nll_before=mean[unchanged], nll_after=mean[best])
+    return Calibration(_factor(chosen[0]), _factor(chosen[1]), before, after)
 
 
-def is_lower(first: list[Tensor], second: list[Tensor], blocks: list[Tensor]) -> bool:
-    """Whether the first scores are lower by more than two standard errors; a tensor for each δt, origins in blocks."""
-    difference, error = mean_and_error(torch.cat(first) - torch.cat(second), torch.cat(blocks))
-    return difference < -2 * error
+def _search(score: Callable[[Scales], Tensor], both: bool) -> dict[Scales, Tensor]:
+    """Pattern search from (0, 0): move to a better neighbour; if there is none, halve the stride. All scores found."""
+    scored = {(0, 0): score((0, 0))}
+    best = (0, 0)
+    for stride in STRIDES:
+        moved = True
+        while moved:
+            moved = False
+            for candidate in _neighbours(best, stride, both):
+                if candidate not in scored:
+                    scored[candidate] = score(candidate)
+                if scored[candidate].mean() < scored[best].mean():
+                    best, moved = candidate, True
+    return scored
 
 
-def _set(model: TDVAE, heads: list[DenseHeads], temperature: float, noise_scale: float) -> None:
-    assert isinstance(model.p_D, GaussianDecoder)
+def _nearest_to_none(scored: dict[Scales, Tensor], blocks: Tensor) -> Scales:
+    """The smallest change of the scales whose mean score is within one standard error of the lowest."""
+    lowest = min(scored.values(), key=lambda score: float(score.mean()))
+
+    def is_close(score: Tensor) -> bool:
+        more, error = mean_and_error(score - lowest, blocks)
+        return more <= error
+
+    close = [scales for scales, score in scored.items() if is_close(score)] or [(0, 0)]
+    return min(close, key=lambda scales: (abs(scales[0]) + abs(scales[1]), scales))
+
+
+def _neighbours(scales: Scales, stride: int, both: bool) -> Iterator[Scales]:
+    limit = round(8 * OCTAVES)
+    for number in range(2 if both else 1):
+        for change in (-stride, stride):
+            moved = list(scales)
+            moved[number] += change
+            if abs(moved[number]) <= limit:
+                yield moved[0], moved[1]
+
+
+def _factor(eighths: int) -> float:
+    return float(2.0 ** (eighths / 8))
+
+
+def _set(model: TDVAE, heads: list[DenseHeads], scales: Scales) -> None:
     for part in heads:
-        part.log_temperature.fill_(math.log(temperature))
-    model.p_D.log_noise_scale.fill_(math.log(noise_scale))
-
-
-def _by_horizon(sequences: Sequences, origins: Origins, longest_jump: int) -> dict[int, Origins]:
-    found = {dt: origins.with_target(sequences, dt) for dt in HORIZONS if dt <= longest_jump}
-    return {dt: at for dt, at in found.items() if len(at)}
-
-
-def _scores(model: TDVAE, sequences: Sequences, origins: Origins, longest_jump: int) -> Iterator[list[Tensor]]:
-    """For each δt, the NLL at every origin with every noise scale. The scales share the drawn states."""
-    for dt, at in _by_horizon(sequences, origins, longest_jump).items():
-        chosen, belief = beliefs_at(model, sequences, at)
-        components = forecast(model, belief, dt, SAMPLES, actions_after(chosen, at, dt)).components
-        assert isinstance(components, DiagonalNormal)
-        x = sequences.x[at.row, at.t + dt - 1]
-        scaled = (replace(components, log_sigma=components.log_sigma + math.log(s)) for s in NOISE_SCALES)
-        yield [-Forecast(each).log_prob(x).double() for each in scaled]
+        part.log_temperature.fill_(math.log(_factor(scales[0])))
+    if model.p_D.log_noise_scale is not None:
+        model.p_D.log_noise_scale.fill_(math.log(_factor(scales[1])))

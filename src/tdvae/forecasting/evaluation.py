@@ -22,13 +22,13 @@ from torch import Tensor
 from tdvae.distributions import LOG_2PI, Bernoulli, Categorical, DiagonalNormal, Distribution
 from tdvae.errors import InputError
 from tdvae.forecasting.baselines import Standard, find_season, fit_baselines
-from tdvae.forecasting.origins import Origins, observed, rolling_origins
+from tdvae.forecasting.origins import Origins, mean_and_error, observed, rolling_origins
 from tdvae.likelihood import forecast, log_mean_exp, pair_log_weights
 from tdvae.models import TDVAE, Model
 from tdvae.models.config import RecurrentConfig
 from tdvae.reporting.results import Measures
 from tdvae.training.config import derive_seed
-from tdvae.types import Belief, Pairs, Sequences
+from tdvae.types import Belief, Pairs, Sequences, missing_as_nan
 
 SAMPLES = 200
 FEW_DIMENSIONS = 3  # up to here the NLL is estimated from states drawn from the past
@@ -81,6 +81,16 @@ class Evaluation:
                 for measure, value in scores.measures().items():
                     found.setdefault(measure, {}).setdefault(name, {})[str(dt)] = value
         return found
+
+    def with_differences(self) -> Measures:
+        """The measures, and the NLL of the model minus that of the best other, with its standard error, by δt."""
+        comparisons = self.comparisons()
+        return {
+            **self.measures,
+            "nll_difference": {str(dt): each.difference for dt, each in comparisons.items()},
+            "nll_difference_error": {str(dt): each.error for dt, each in comparisons.items()},
+            "nll_sampling_error": self.sampling_errors,
+        }
 
     @property
     def sampling_errors(self) -> dict[str, float]:
@@ -150,17 +160,6 @@ def _list_dt(dts: Sequence[int]) -> str:
 
 def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
-
-
-def mean_and_error(values: Tensor, blocks: Tensor) -> tuple[float, float]:
-    """The mean of values, and its standard error if values of one block may be dependent, but not blocks."""
-    mean = values.mean()
-    _, index = blocks.unique(return_inverse=True)
-    count = int(index.max()) + 1
-    if count < 2:
-        return float(mean), math.inf
-    sums = torch.zeros(count, dtype=values.dtype).index_add(0, index, values - mean)
-    return float(mean), float(sums.square().sum().sqrt() / len(values) * math.sqrt(count / (count - 1)))
 
 
 @torch.no_grad()
@@ -300,9 +299,7 @@ def actions_after(sequences: Sequences, at: Origins, dt: int) -> Tensor | None:
 def _update(model: Model, belief: Belief, sequences: Sequences, t: int) -> Belief:
     a = None if sequences.actions is None else sequences.actions[:, t - 1]
     r = None if sequences.rewards is None else sequences.rewards[:, t - 1]
-    there: Tensor | None = getattr(sequences, "observed", None)
-    x = sequences.x[:, t - 1]
-    return model.update(belief, x if there is None else torch.where(there[:, t - 1], x, torch.nan), a, r)
+    return model.update(belief, missing_as_nan(*sequences.at(t)), a, r)
 
 
 def _tensors(belief: Belief) -> list[Tensor | None]:

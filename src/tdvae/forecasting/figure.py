@@ -13,7 +13,7 @@ from tdvae.forecasting.origins import Origins
 from tdvae.likelihood import forecast
 from tdvae.models import Model
 from tdvae.reporting.results import Measures
-from tdvae.types import Sequences
+from tdvae.types import Sequences, missing_as_nan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,8 +93,7 @@ def draw_fan(axis: Axes, model: Model, test: Sequences, origin: Origins, longest
 def _first_dimension(sequence: Sequences) -> Tensor:
     """The first dimension of one sequence, NaN where it is missing."""
     x = sequence.x[0].flatten(1)[:, 0]
-    there: Tensor | None = getattr(sequence, "observed", None)
-    return x if there is None else torch.where(there[0].flatten(1)[:, 0], x, torch.nan)
+    return x if sequence.observed is None else missing_as_nan(x, sequence.observed[0].flatten(1)[:, 0])
 
 
 def draw_scores(axis: Axes, scores: Measures, label: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tdvae.errors import InputError
 from tdvae.types import Sequences
 
 CONTEXT_SHARE = 3  # forecasts begin after the first third of a sequence, …
@@ -48,8 +48,7 @@ class Origins:
 def observed(sequences: Sequences) -> Tensor:
     """(N, T, *event) True for numbers that were observed: neither padding nor missing."""
     real = sequences.mask.view(*sequences.mask.shape, *[1] * (sequences.x.ndim - 2)).expand(sequences.x.shape)
-    given: Tensor | None = getattr(sequences, "observed", None)
-    return real if given is None else real & given
+    return real if sequences.observed is None else real & sequences.observed
 
 
 def rolling_origins(sequences: Sequences, most: int | None = None) -> Origins:
@@ -64,26 +63,25 @@ def rolling_origins(sequences: Sequences, most: int | None = None) -> Origins:
     return origins if most is None else origins.at_most(most)
 
 
-def cut_at_origins(series: Sequences, first: int, context: int, ahead: int) -> tuple[Sequences, Origins]:
-    """Windows of one long series, one for each origin from ``first`` on: ``context`` steps, then up to ``ahead``.
+def held_out_origins(sequences: Sequences, context: int, ahead: int, most: int | None = None) -> Origins:
+    """The origins of held-out sequences, of which the first ``context`` steps are context only.
 
-    The context may reach back before ``first``; no target does. A block has ``ahead`` consecutive origins.
+    If ``context`` is above 0, the sequences are windows at successive steps of a series, and each has one origin. A
+    block then has ``ahead`` of them. Without context, the origins are `rolling_origins`.
     """
-    length = int(series.lengths[0])
-    if len(series) != 1:
-        raise InputError(f"series: expected one sequence, got {len(series)}")
-    if not 1 <= context <= first < length:
-        raise InputError(f"context, first: expected 1 <= context <= first < {length}, got {context} and {first}")
-    origins = torch.arange(first, length)
-    index = (origins[:, None] + torch.arange(-context, ahead)).clamp(max=length - 1)
-    lengths = context + (length - origins).clamp(max=ahead)
-    real = torch.arange(context + ahead) < lengths[:, None]
-    cut = {name: _cut(tensor[0][index], real) for name, tensor in series.named().items() if name != "lengths"}
-    windows = type(series)(lengths=lengths, **cut)
-    t = torch.full((len(origins),), context)
-    return windows, Origins(torch.arange(len(origins)), t, (origins - first) // ahead)
+    if not context:
+        return rolling_origins(sequences, most)
+    row = torch.arange(len(sequences))
+    origins = Origins(row, torch.full_like(row, context), row // ahead)
+    return origins if most is None else origins.at_most(most)
 
 
-def _cut(values: Tensor, real: Tensor) -> Tensor:
-    """Set the padding to zero."""
-    return torch.where(real.view(*real.shape, *[1] * (values.ndim - 2)), values, torch.zeros_like(values))
+def mean_and_error(values: Tensor, blocks: Tensor) -> tuple[float, float]:
+    """The mean of values (M,), and its standard error if values of one block may be dependent, but not blocks."""
+    mean = values.mean()
+    _, index = blocks.unique(return_inverse=True)
+    count = int(index.max()) + 1
+    if count < 2:
+        return float(mean), math.inf
+    sums = torch.zeros(count, dtype=values.dtype).index_add(0, index, values - mean)
+    return float(mean), float(sums.square().sum().sqrt() / len(values) * math.sqrt(count / (count - 1)))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tdvae.distributions import Categorical, Distribution, PointMass
 from tdvae.errors import InputError
-from tdvae.models.config import LatentConfig, ModelConfig, describe_config
+from tdvae.models.config import LatentConfig, ModelConfig, RecurrentConfig, describe_config
 from tdvae.models.decoders import Decoder
 from tdvae.nn.dense import ObservationEncoder
 from tdvae.nn.ladder import Conditional, LadderDistribution
@@ -50,7 +50,10 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def update(self, belief: Belief, x: Tensor, a: Tensor | None = None, r: Tensor | None = None) -> Belief:
-        """One online update: action ``a`` (N, A), then observation ``x`` (N, *event) and reward ``r`` (N,)."""
+        """One online update: action ``a`` (N, A), then observation ``x`` (N, *event) and reward ``r`` (N,).
+
+        For a model with ``missing_values``, NaN entries of ``x`` are missing.
+        """
 
     @abstractmethod
     def filter(self, sequences: Sequences) -> Beliefs:
@@ -142,16 +145,17 @@ class RecurrentModel(Model):
 
     def update(self, belief: Belief, x: Tensor, a: Tensor | None = None, r: Tensor | None = None) -> Belief:
         self._check_event(x, lead=1)
-        inputs = self._belief_inputs(x[:, None], None if a is None else a[:, None], None if r is None else r[:, None])
+        observed = self._present(x)
+        inputs = self._belief_inputs(x[:, None], _one_step(observed), _one_step(a), _one_step(r))
         one = torch.ones(len(x), dtype=torch.long, device=x.device)
-        return replace(self.belief.scan(belief, inputs)[1], x=self.features_after(belief.x, x, one))
+        return replace(self.belief.scan(belief, inputs)[1], x=self.features_after(belief.x, x, one, observed))
 
-    def features(self, x: Tensor) -> Tensor | None:
+    def features(self, x: Tensor, observed: Tensor | None = None) -> Tensor | None:
         """The features of an observation for p_T and p_D; None if the state does not include the observation."""
         if self.x_0 is None:
             return None
         assert isinstance(self.encoder, ObservationEncoder)
-        return self.encoder.features(x)
+        return self.encoder.features(x, observed)
 
     def features_at(self, sequences: Sequences, t: Tensor) -> Tensor | None:
         """The features of x_t at times t (N, ...) of each sequence, (N, ..., E); learned ones for t = 0.
@@ -161,13 +165,14 @@ class RecurrentModel(Model):
         if self.x_0 is None:
             return None
         times = t[..., None] - torch.arange(self.lags, device=t.device)
-        rows = torch.arange(len(t), device=t.device).view(-1, *[1] * t.ndim)
-        features = self.features(sequences.x[rows, (times - 1).clamp(min=0)])
+        features = self.features(*sequences.at(times.clamp(min=1)))
         return torch.where((t > 0)[..., None, None], features, self.x_0).flatten(-2)  # type: ignore[arg-type]
 
-    def features_after(self, before: Tensor | None, x: Tensor, dt: Tensor) -> Tensor | None:
+    def features_after(
+        self, before: Tensor | None, x: Tensor, dt: Tensor, observed: Tensor | None = None
+    ) -> Tensor | None:
         """The features of the observations in a state, after a jump of ``dt`` steps to the observation x."""
-        new = self.features(x)
+        new = self.features(x, observed)
         if self.x_0 is None or self.lags == 1 or new is None or before is None:
             return new
         first = (before == self.x_0.repeat(self.lags)).all(-1, keepdim=True)  # x is the first observation
@@ -186,7 +191,7 @@ class RecurrentModel(Model):
             )
 
     def observation(self, state: State) -> Tensor:
-        """The observation in a state, (..., *event), for models whose state includes it."""
+        """The observation in a state, (..., *event), for models whose state includes it; NaN where it was missing."""
         if self.x_0 is None:
             raise InputError("state: expected a model with observed_state=True, got observed_state=False; use decode")
         self.check_state(state)
@@ -216,6 +221,7 @@ class RecurrentModel(Model):
     def filter(self, sequences: Sequences) -> Beliefs:
         """The beliefs at all times. Codes beyond the length of a sequence are not defined, and may not be computed."""
         self._check_event(sequences.x, lead=2)
+        self._check_mask(sequences)
         groups = _group_by_length(sequences)
         if len(groups) == 1:
             return Beliefs(self._codes(sequences), self.read)
@@ -227,7 +233,7 @@ class RecurrentModel(Model):
     def _codes(self, sequences: Sequences) -> Tensor:
         """b_0 … b_T before the readout, (N, T + 1, C)."""
         first = self.belief.initial(len(sequences))
-        inputs = self._belief_inputs(sequences.x, sequences.actions, sequences.rewards)
+        inputs = self._belief_inputs(sequences.x, sequences.observed, sequences.actions, sequences.rewards)
         codes, _ = self.belief.scan(first, inputs)
         return torch.cat([first.code[:, None], codes], dim=1)
 
@@ -263,11 +269,11 @@ class RecurrentModel(Model):
         if a.shape[-1] != self.config.actions:
             raise InputError(f"actions: expected size {self.config.actions}, got {a.shape[-1]}")
 
-    def _belief_inputs(self, x: Tensor, a: Tensor | None, r: Tensor | None) -> Tensor:
+    def _belief_inputs(self, x: Tensor, observed: Tensor | None, a: Tensor | None, r: Tensor | None) -> Tensor:
         """The inputs of the belief network at each time step: encoded x_t, the action before it, and its reward."""
         check_given("actions", a, self.config.actions > 0)
         check_given("rewards", r, self.config.rewards)
-        parts = [self.encoder(x)]
+        parts = [self.encoder(x) if observed is None else self.encoder(x, observed)]
         if a is not None:
             self._check_action_size(a)
             parts.append(a.to(parts[0].dtype))
@@ -279,6 +285,39 @@ class RecurrentModel(Model):
         expected = tuple(self.config.event_shape)
         if x.ndim != lead + len(expected) or tuple(x.shape[lead:]) != expected:
             raise InputError(f"x: expected observations of shape {expected}, got {tuple(x.shape)[lead:]}")
+
+    @property
+    def _missing_values(self) -> bool:
+        return isinstance(self.config, RecurrentConfig) and self.config.missing_values
+
+    def _check_mask(self, sequences: Sequences) -> None:
+        observed = sequences.observed
+        if observed is None:
+            return
+        if not self._missing_values:
+            raise InputError(
+                "sequences: expected no missing values, since the model was built without missing_values=True, got a "
+                "mask of observed values"
+            )
+        if observed.dtype != torch.bool or observed.shape != sequences.x.shape:
+            raise InputError(
+                f"observed: expected bool values of x's shape {tuple(sequences.x.shape)}, got "
+                f"{tuple(observed.shape)} of {observed.dtype}"
+            )
+
+    def _present(self, x: Tensor) -> Tensor | None:
+        """The mask of an observation whose missing entries are NaN; None if the model has no missing values."""
+        missing = torch.isnan(x)
+        if self._missing_values:
+            return ~missing
+        if bool(missing.any()):
+            raise InputError("x: expected numbers, since the model was built without missing_values=True, got NaN")
+        return None
+
+
+def _one_step(value: Tensor | None) -> Tensor | None:
+    """A value of each sequence (N, ...) as sequences of one step, (N, 1, ...)."""
+    return None if value is None else value[:, None]
 
 
 def _where(condition: Tensor, parts: list[Tensor]) -> Tensor:

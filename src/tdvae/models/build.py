@@ -48,7 +48,9 @@ from tdvae.nn.recurrent import (
 from tdvae.types import Sequences
 
 FEW_NUMBERS = 32  # per step: up to here a linear recurrence is cheap
+CONSTANT = 1e-6  # a sensor whose spread is at most this share of its mean is constant: that is rounding in float32
 MOST_CLASSES = 512  # more in a data set are taken for measurements
+MOST_LOGITS = 100_000  # of an observation with rows and columns: more are hardly meant
 
 
 @overload
@@ -110,7 +112,7 @@ def _tdvae(config: TDVAEConfig) -> TDVAE:
     if not config.linear_jumps:
         return TDVAE(config, encoder, belief, read, p_B, q_S, p_T, _state_decoder(config, p_T, observed))
     size = math.prod(config.event_shape)
-    linear = LinearForecast(config.lags * observed, size, config.linear_jumps, config.actions)
+    linear = LinearForecast(config.lags, size, config.linear_jumps, config.actions)
     inputs = config.latent * config.layers + 2 * size + p_T.features_size
     p_D = GaussianDecoder(inputs, config.event_shape, config.decoder, predicts_sigma=True, has_base=True)
     return TDVAE(config, encoder, belief, read, p_B, q_S, p_T, p_D, linear)
@@ -184,7 +186,9 @@ def _state_decoder(config: LatentConfig, p_T: TransitionLadder, observed: int) -
 
 def _recurrent_parts(config: RecurrentConfig) -> tuple[ObservationEncoder, BeliefNetwork, nn.Module, int]:
     """The encoder, the belief network, the readout, and the size of the code after the readout."""
-    encoder = ObservationEncoder(config.event_shape, config.encoder, config.classes, config.likelihood == "bernoulli")
+    encoder = ObservationEncoder(
+        config.event_shape, config.encoder, config.classes, config.likelihood == "bernoulli", config.missing_values
+    )
     belief = _belief_network(config, encoder.size + config.actions + config.rewards)
     if not config.readout:
         return encoder, belief, nn.Identity(), belief.size
@@ -217,14 +221,15 @@ def for_data(data: Sequences, **choices: Any) -> TDVAE:
     """A TD-VAE that fits a data set; ``choices`` are fields of `TDVAEConfig`.
 
     The likelihood follows x's type: floating point is Gaussian (standardised inside, so any units will do), bool is
-    Bernoulli, integer is categorical. Actions and rewards are used if the data have them. The observation is part of
-    the state if it is a vector or categorical, and a Gaussian's σ is predicted. The belief network is a linear
-    recurrence if a step has few numbers and an LSTM if it has many. The other defaults are the oscillator's: residual
-    maps, a rotating transition and q_S as a product.
+    Bernoulli, integer is categorical. Actions and rewards are used if the data have them, and ``missing_values`` is set
+    if the data have a mask of observed values. The observation is part of the state if it is a vector or categorical,
+    and a Gaussian's σ is predicted. The belief network is a linear recurrence if a step has few numbers and an LSTM if
+    it has many. The other defaults are the oscillator's: residual maps, a rotating transition and q_S as a product.
     """
     event_shape = tuple(data.x.shape[2:])
     settings: dict[str, Any] = {"event_shape": event_shape, "rewards": data.rewards is not None}
     settings["actions"] = 0 if data.actions is None else data.actions.shape[-1]
+    settings["missing_values"] = data.observed is not None
     settings |= {"maps": "residual", "hidden": 64, "readout": 64, "readout_hidden": 64, "posterior": "product"}
     settings["drift"] = "rotation" if choices.get("layers", 2) > 1 else "residual"
     if data.x.dtype == torch.bool:
@@ -232,20 +237,56 @@ def for_data(data: Sequences, **choices: Any) -> TDVAE:
     elif not data.x.is_floating_point():
         settings |= {"likelihood": "categorical", "classes": choices.get("classes", int(data.x.max()) + 1)}
         if "classes" not in choices:
-            check_classes(settings["classes"])
+            check_classes(settings["classes"], event_shape)
     likelihood: str = choices.get("likelihood", settings.get("likelihood", "gaussian"))
     if likelihood == "gaussian":
         settings["noise"] = "predicted"
     settings["observed_state"] = _suits_observed_state(likelihood, event_shape, choices)
     if math.prod(event_shape) * settings.get("classes", 1) + settings["actions"] <= FEW_NUMBERS:
         settings["belief_network"] = "linear_recurrence"
-    known = {field.name for field in fields(TDVAEConfig)}
-    if unknown := set(choices) - known:
-        raise InputError(f"for_data: unknown choices {sorted(unknown)}; known are {sorted(known)}")
+    _check_choices("for_data", TDVAEConfig, choices)
     model = build(TDVAEConfig(**{**settings, **choices}))
     if isinstance(model.p_D, GaussianDecoder):
         _standardise(model, data)
     return model
+
+
+def for_pictures(event_shape: tuple[int, ...], actions: int = 0, rewards: bool = False, **choices: Any) -> TDVAE:
+    """A convolutional TD-VAE for pictures (channels, rows, columns) in [0, 1]; ``choices`` are fields of its config.
+
+    The pictures are halved until the shorter side has about four pixels. The likelihood is a discretised logistic. The
+    sizes are those of the first-person experiment on one core.
+    """
+    settings: dict[str, Any] = {"event_shape": event_shape, "actions": actions, "rewards": rewards}
+    settings["encoder"] = (*[min(64, 16 << level) for level in range(halvings(min(event_shape[1:])) - 1)], 32)
+    settings |= {"belief": 256, "belief_layers": 1, "input_skip": 1, "layers": 4, "channels": 32, "latent": 4}
+    settings |= {"canvas": 16, "init_log_sigma": -2.0}
+    _check_choices("for_pictures", ConvTDVAEConfig, choices)
+    return build(ConvTDVAEConfig(**{**settings, **choices}))
+
+
+def halvings(side: int) -> int:
+    """How often convolutions halve a picture with this shorter side: down to about four pixels, at least twice."""
+    return max(2, round(math.log2(side / 4)))
+
+
+def padded_size(rows: int, columns: int) -> tuple[int, int]:
+    """The smallest size not below this one that can be halved as often as `for_pictures` halves it."""
+    side = min(rows, columns)
+    times = halvings(side)
+    while halvings(_rounded_up(side, 2**times)) > times:
+        times += 1
+    return _rounded_up(rows, 2**times), _rounded_up(columns, 2**times)
+
+
+def _rounded_up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
+def _check_choices(name: str, config: type[ModelConfig], choices: dict[str, Any]) -> None:
+    known = {field.name for field in fields(config)}
+    if unknown := set(choices) - known:
+        raise InputError(f"{name}: unknown choices {sorted(unknown)}; known are {sorted(known)}")
 
 
 def _suits_observed_state(likelihood: str, event_shape: tuple[int, ...], choices: dict[str, Any]) -> bool:
@@ -254,8 +295,13 @@ def _suits_observed_state(likelihood: str, event_shape: tuple[int, ...], choices
     return compact and choices.get("max_latent_dt", 1) == 1 and choices.get("smoothing_sees_b2", True)
 
 
-def check_classes(count: int) -> None:
+def check_classes(count: int, event_shape: tuple[int, ...]) -> None:
     """Refuse integers that are hardly classes."""
+    if len(event_shape) > 1 and count * math.prod(event_shape) > MOST_LOGITS:
+        raise InputError(
+            f"x: integers are classes, and an observation of shape {event_shape} with {count} classes would need "
+            f"{count * math.prod(event_shape):,} logits; for pictures, use tdvae.prepare or `tdvae fit`"
+        )
     if count > MOST_CLASSES:
         raise InputError(
             f"x: integers are classes, and there would be {count}; convert measurements to float, or say classes=… in "
@@ -264,12 +310,17 @@ def check_classes(count: int) -> None:
 
 
 def _standardise(model: TDVAE, data: Sequences) -> None:
-    """Give the encoder and the decoder the data's own mean and spread, per dimension."""
+    """Give the encoder and the decoder the data's own mean and spread, per dimension, of what was observed."""
     assert isinstance(model.encoder, ObservationEncoder)
     assert isinstance(model.p_D, GaussianDecoder)
-    steps = data.x[data.mask]
-    shift, scale = steps.mean(0), steps.std(0)
-    scale = torch.where(scale > 1e-6 * shift.abs().clamp(min=1e-6), scale, torch.ones_like(scale))  # constant sensors
+    if never := data.never_observed():
+        raise InputError(f"data: expected at least one observed value of each channel, got none of channel {never[0]}")
+    steps = data.x[data.mask].double()
+    observed = torch.ones_like(steps, dtype=torch.bool) if data.observed is None else data.observed[data.mask]
+    count = observed.sum(0)
+    shift = torch.where(observed, steps, 0).sum(0) / count
+    scale = (torch.where(observed, steps - shift, 0).square().sum(0) / (count - 1).clamp(min=1)).sqrt()
+    scale = torch.where(scale > CONSTANT * shift.abs(), scale, 1)
     for part in (model.encoder, model.p_D):
         part.shift.copy_(shift)
         part.scale.copy_(scale)

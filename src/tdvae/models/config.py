@@ -36,6 +36,7 @@ class RecurrentConfig(ModelConfig):
 
     likelihood: Literal["coordinates", "gaussian", "bernoulli", "categorical"] = "gaussian"
     classes: int | None = None  # number of classes of categorical observations
+    missing_values: bool = False  # observations may have missing values; the encoder is also given the mask
     encoder: tuple[int, ...] = ()  # sizes of the hidden ReLU layers of the observation encoder
     decoder: tuple[int, ...] = (200, 200)  # sizes of the hidden ReLU layers of the decoder
     # σ of the observation: one learned number per dimension, predicted from the state, or a fixed number
@@ -80,6 +81,11 @@ class RecurrentConfig(ModelConfig):
             raise InputError(
                 "classes: expected a number for a categorical likelihood and None for others, got "
                 f"{self.classes} with {self.likelihood!r}"
+            )
+        if self.missing_values and self.likelihood not in ("gaussian", "coordinates"):
+            raise InputError(
+                f"missing_values: expected False unless the likelihood is 'gaussian' or 'coordinates', got True with "
+                f"{self.likelihood!r}"
             )
 
     def _check_noise(self) -> None:

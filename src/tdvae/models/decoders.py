@@ -18,6 +18,12 @@ from tdvae.types import Latent
 class Decoder(nn.Module, ABC):
     """The distribution of an observation given a state."""
 
+    log_noise_scale: Tensor | None  # added to log σ, and set by calibration after training; None: nothing to set
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("log_noise_scale", None)
+
     @abstractmethod
     def forward(self, z: Latent, origin: Tensor | None = None) -> Distribution:
         """The distribution of x given z.
@@ -43,19 +49,23 @@ class CoordinatesDecoder(Decoder):
         log_sigma = torch.full((size,), math.log(0.2 if sigma is None else sigma))
         if sigma is None:
             self.log_sigma = nn.Parameter(log_sigma)
+            self.register_buffer("log_noise_scale", torch.zeros(()))
         else:
             self.register_buffer("log_sigma", log_sigma)
 
     def forward(self, z: Latent, origin: Tensor | None = None) -> DiagonalNormal:
         mean = z.layers[0][..., : self.size]
-        return DiagonalNormal(mean, self.log_sigma.expand_as(mean))
+        return DiagonalNormal(mean, self._log_noise().expand_as(mean))
 
     def predictive(self, z: Latent, distribution: LadderDistribution, origin: Tensor | None = None) -> DiagonalNormal:
         """Integrates over z^1 in closed form: x is linear in z^1, so the two variances add up."""
         bottom = distribution.layers[0]
         assert isinstance(bottom, DiagonalNormal)  # the config excludes mixtures with this decoder
-        log_variance = torch.logaddexp(2 * bottom.log_sigma[..., : self.size], 2 * self.log_sigma)
+        log_variance = torch.logaddexp(2 * bottom.log_sigma[..., : self.size], 2 * self._log_noise())
         return DiagonalNormal(bottom.mean[..., : self.size], 0.5 * log_variance)
+
+    def _log_noise(self) -> Tensor:
+        return self.log_sigma if self.log_noise_scale is None else self.log_sigma + self.log_noise_scale
 
 
 class DenseDecoder(Decoder):
@@ -99,7 +109,6 @@ class GaussianDecoder(DenseDecoder):
 
     shift: Tensor
     scale: Tensor
-    log_noise_scale: Tensor
     INIT_SIGMA = 0.2  # well below the spread of the data: a large σ would explain everything as noise early in training
     MAX_LOG_SIGMA_CHANGE = 6.0  # bound of the predicted change of log σ from its learned level
 
@@ -116,7 +125,7 @@ class GaussianDecoder(DenseDecoder):
         super().__init__(inputs, event_shape, hidden, size, size if predicts_sigma else 0, linear)
         self.register_buffer("shift", torch.zeros(self.event_shape))
         self.register_buffer("scale", torch.ones(self.event_shape))
-        self.register_buffer("log_noise_scale", torch.zeros(()))  # added to log σ; set by calibration after training
+        self.register_buffer("log_noise_scale", torch.zeros(()))
         self.predicts_sigma = predicts_sigma
         self.has_base = has_base
         self.log_sigma = nn.Parameter(torch.full(self.event_shape, 0.0 if has_base else math.log(self.INIT_SIGMA)))
@@ -138,6 +147,7 @@ class GaussianDecoder(DenseDecoder):
             output = output + base_mean
             log_sigma = log_sigma + base_log_sigma.unflatten(-1, self.event_shape)
         mean = self.shift + self.scale * output.unflatten(-1, self.event_shape)
+        assert self.log_noise_scale is not None
         log_sigma = self.scale.log() + log_sigma + self.log_noise_scale
         return DiagonalNormal(mean, log_sigma.expand_as(mean), event_ndim=len(self.event_shape))
 

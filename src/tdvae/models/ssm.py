@@ -19,7 +19,7 @@ from tdvae.nn.dense import MapFactory, ObservationEncoder
 from tdvae.nn.drift import Drift
 from tdvae.nn.ladder import DenseHeads, Ladder, LayerDistribution, product
 from tdvae.nn.recurrent import BeliefNetwork
-from tdvae.types import Belief, Latent, State, combine_states, repeated
+from tdvae.types import Belief, Latent, Sequences, State, combine_states, repeated
 
 
 class MeanFieldLadder(BeliefLadder):
@@ -110,13 +110,13 @@ class StateSpace(RecurrentModel):
         return State(z, None if self.x_0 is None else self.x_0.expand(*lead, -1))
 
     @abstractmethod
-    def infer(self, b: Tensor, x: Tensor, actions: Tensor | None) -> Latent:
-        """Draw z_1 … z_T (N, T, size) from the encoder, given the codes b_1 … b_T, x_1 … x_T and a_1 … a_T."""
+    def infer(self, b: Tensor, sequences: Sequences) -> Latent:
+        """Draw z_1 … z_T (N, T, size) from the encoder, given the codes b_1 … b_T of the sequences."""
 
-    def before(self, z: Latent, x: Tensor) -> State:
-        """The previous states s_0 … s_{T-1}, given z_1 … z_T and x_1 … x_T."""
-        later = State(z, self.features(x))[:, :-1]
-        return combine_states([self.initial_state(len(x), 1), later], lambda parts: torch.cat(parts, dim=1))
+    def before(self, z: Latent, sequences: Sequences) -> State:
+        """The previous states s_0 … s_{T-1} of the sequences, given z_1 … z_T."""
+        later = State(z, self.features(sequences.x, sequences.observed))[:, :-1]
+        return combine_states([self.initial_state(len(sequences), 1), later], lambda parts: torch.cat(parts, dim=1))
 
     def step(self, before: State, actions: Tensor | None = None) -> Step:
         """p(s_t | s_{t-1}, a_t)."""
@@ -145,7 +145,7 @@ def one_action(a: Tensor | None) -> Tensor | None:
 class MeanField(StateSpace):
     """The encoder is q(z_t | b_t), so the states of different times are drawn independently given the codes."""
 
-    def infer(self, b: Tensor, x: Tensor, actions: Tensor | None) -> Latent:
+    def infer(self, b: Tensor, sequences: Sequences) -> Latent:
         return self.q.sample(b)[0]
 
     def sample_state(self, belief: Belief, n: int) -> State:
@@ -159,8 +159,9 @@ class Filtering(StateSpace):
 
     config: FilteringConfig
 
-    def infer(self, b: Tensor, x: Tensor, actions: Tensor | None) -> Latent:
-        state, features, samples = self.initial_state(len(b)), self.features(x), []
+    def infer(self, b: Tensor, sequences: Sequences) -> Latent:
+        actions, features = sequences.actions, self.features(sequences.x, sequences.observed)
+        state, samples = self.initial_state(len(b)), []
         for t in range(b.shape[1]):
             z, _ = self.q.sample(b[:, t], state, one_action(None if actions is None else actions[:, t]))
             state = State(z, None if features is None else features[:, t])

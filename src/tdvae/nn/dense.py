@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tdvae.errors import InputError
+from tdvae.types import missing_as_nan
 
 
 class MapFactory(Protocol):
@@ -116,36 +117,56 @@ class JumpEmbedding(nn.Module):
 
 
 class ObservationEncoder(nn.Module):
-    """Encodes x_t as a vector: standardised if continuous, one-hot if categorical, then an optional ReLU MLP."""
+    """Encodes x_t as a vector: standardised if continuous, one-hot if categorical, then an optional ReLU MLP.
+
+    With ``missing_values``, the mask is appended to the standardised values, which are 0 where a value is missing.
+    """
 
     shift: Tensor
     scale: Tensor
     checks_values = True  # a stack checks them itself: `torch.func.vmap` does not let its function look at values
 
     def __init__(
-        self, event_shape: Sequence[int], hidden: Sequence[int] = (), classes: int | None = None, bits: bool = False
+        self,
+        event_shape: Sequence[int],
+        hidden: Sequence[int] = (),
+        classes: int | None = None,
+        bits: bool = False,
+        missing_values: bool = False,
     ) -> None:
         super().__init__()
         self.event_ndim, self.classes, self.bits = len(event_shape), classes, bits
+        self.missing_values = missing_values
         self.register_buffer("shift", torch.zeros(*event_shape))
         self.register_buffer("scale", torch.ones(*event_shape))
         self.event_shape = tuple(event_shape)
-        self.features_size = math.prod(event_shape) * (classes or 1)
+        self.features_size = math.prod(event_shape) * (classes or 1) * (2 if missing_values else 1)
         self.size = hidden[-1] if hidden else self.features_size
         self.layers = (
             nn.Sequential(mlp(self.features_size, hidden[:-1], hidden[-1]), nn.ReLU()) if hidden else nn.Identity()
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layers(self.features(x))
+    def forward(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
+        return self.layers(self.features(x, observed))
 
-    def features(self, x: Tensor) -> Tensor:
-        """x (..., *event) as a vector, standardised or one-hot, without the MLP."""
+    def features(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
+        """x (..., *event) as a vector, standardised or one-hot, without the MLP.
+
+        With ``missing_values`` it is followed by the mask; None means that everything is observed.
+        """
         if self.checks_values:
             self.check_values(x)
         if self.classes is not None:
             return F.one_hot(x.long(), self.classes).to(self.scale.dtype).flatten(-self.event_ndim - 1)
-        return ((x.to(self.scale.dtype) - self.shift) / self.scale).flatten(-self.event_ndim)
+        x = x.to(self.scale.dtype)
+        if not self.missing_values:
+            return self._standardise(x)
+        observed = torch.ones_like(x, dtype=torch.bool) if observed is None else observed
+        values = self._standardise(torch.where(observed, x, self.shift))
+        return torch.cat([values, observed.to(x.dtype).flatten(-self.event_ndim)], dim=-1)
+
+    def _standardise(self, x: Tensor) -> Tensor:
+        return ((x - self.shift) / self.scale).flatten(-self.event_ndim)
 
     def check_values(self, x: Tensor) -> None:
         """Raise if x has values that are not classes of the model, or not in [0, 1] for binary observations."""
@@ -160,7 +181,10 @@ class ObservationEncoder(nn.Module):
             raise InputError(f"x: expected bits or values in [0, 1], got {low:g} to {high:g}; divide bytes by 255")
 
     def observation(self, features: Tensor) -> Tensor:
-        """The inverse of `features`: x (..., *event) in the units of the data."""
+        """The inverse of `features`: x (..., *event) in the units of the data, NaN where it is missing."""
         if self.classes is not None:
             return features.unflatten(-1, (*self.event_shape, self.classes)).argmax(-1)
-        return self.shift + self.scale * features.unflatten(-1, self.event_shape)
+        if not self.missing_values:
+            return self.shift + self.scale * features.unflatten(-1, self.event_shape)
+        values, mask = features.unflatten(-1, (2, *self.event_shape)).unbind(-1 - self.event_ndim)
+        return missing_as_nan(self.shift + self.scale * values, mask > 0.5)

@@ -39,11 +39,13 @@ class Rotation(Drift):
     represent the dependence of coordinates in different layers, as a filter does; within a layer they are independent.
     With an odd number of layers, the top layer is unchanged.
 
-    The initial rates are near 0, so the drift starts near the identity. A rate learned from short jumps also holds for
-    long ones.
+    The initial rates are small, so the drift starts near the identity. A rate learned from short jumps also holds for
+    long ones. Rates that depend too little on z at the start are a saddle of the loss: the state gains nothing from a
+    frequency until r(z) reads it, and r(z) learns nothing until the state contains one.
     """
 
     HIDDEN = 48
+    GAIN = 0.5  # of the initial r(z); with 0.1, some seeds stay on the saddle
     INIT_RATE_STD = 0.02  # rad/step: slow rotations of different rates
 
     def __init__(self, latent: int, layers: int) -> None:
@@ -51,7 +53,7 @@ class Rotation(Drift):
         if layers < 2:
             raise InputError(f"layers: expected at least 2 for drift='rotation', which pairs layers, got {layers}")
         self.pairs = layers // 2
-        self.rates = ResidualMap(latent * layers, latent * self.pairs, hidden=self.HIDDEN, blocks=1, gain=0.1)
+        self.rates = ResidualMap(latent * layers, latent * self.pairs, hidden=self.HIDDEN, blocks=1, gain=self.GAIN)
         nn.init.normal_(self.rates.out.bias, std=self.INIT_RATE_STD)
 
     def forward(self, z: Latent, dt: Tensor) -> Latent:

@@ -38,7 +38,11 @@ class LadderDistribution:
 
     def detach(self) -> LadderDistribution:
         """The same distributions with parameters that receive no gradient; a sample still does."""
-        return LadderDistribution(tuple(layer.detach() for layer in self.layers))
+        return self.map(Tensor.detach)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> LadderDistribution:
+        """The distributions with changed parameters."""
+        return LadderDistribution(tuple(layer.map(change) for layer in self.layers))
 
     def kl(self, other: LadderDistribution) -> Tensor:
         """KL(self ‖ other) in closed form: L^1_{t1} + L^2_{t1} of App. D. Layers must be normal, given the same z."""

@@ -2,5 +2,6 @@
 
 from tdvae.training.config import TrainConfig
 from tdvae.training.loop import FitResult, fit
+from tdvae.training.monitor import Monitor
 
-__all__ = ["FitResult", "TrainConfig", "fit"]
+__all__ = ["FitResult", "Monitor", "TrainConfig", "fit"]

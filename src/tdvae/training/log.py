@@ -19,7 +19,7 @@ Progress = Literal["bar", "lines", "none"]
 class Log(Protocol):
     """Log interface of the training loop. All ranks but the first use a `SilentLog`."""
 
-    def record(self, step: int, values: dict[str, float]) -> None: ...
+    def record(self, step: int, values: dict[str, float], words: str = "") -> None: ...
     def progress(self, step: int, terms: dict[str, float]) -> None: ...
     def close(self) -> None: ...
 
@@ -27,7 +27,7 @@ class Log(Protocol):
 class SilentLog:
     """A log that discards everything."""
 
-    def record(self, step: int, values: dict[str, float]) -> None:
+    def record(self, step: int, values: dict[str, float], words: str = "") -> None:
         pass
 
     def progress(self, step: int, terms: dict[str, float]) -> None:
@@ -61,7 +61,7 @@ class RunLog:
         self.bar.start()
         self.task = self.bar.add_task(self.name, total=steps, completed=start, terms="")
 
-    def record(self, step: int, values: dict[str, float]) -> None:
+    def record(self, step: int, values: dict[str, float], words: str = "") -> None:
         self.file.write(json.dumps({"step": step, **values}, allow_nan=False) + "\n")
         self.file.flush()
         if self.board is not None:
@@ -69,9 +69,10 @@ class RunLog:
                 self.board.add_scalar(name, value, step)
         if "validation" in values and self.lines:
             total = self.bar.tasks[self.task].total
-            self.console.print(
-                f"{self.name}  step {step}/{total:.0f}  validation {values['validation']:.4f} nats", highlight=False
-            )
+            line = f"{self.name}  step {step}/{total:.0f}  validation {values['validation']:.4f} nats"
+            self.console.print(f"{line}  {words}".rstrip(), highlight=False, soft_wrap=True)
+        if words:
+            self.bar.update(self.task, description=f"{self.name}: {words}")
 
     def progress(self, step: int, terms: dict[str, float]) -> None:
         shown = "  ".join(f"{name} {value:.3f}" for name, value in terms.items())

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,15 +26,12 @@ from tdvae.objectives import Learner
 from tdvae.training import checkpoint
 from tdvae.training.config import RESUMABLE, TrainConfig, derive_seed, kl_weight, make_optimizers, rate_factor
 from tdvae.training.log import Log, Progress, RunLog, SilentLog
+from tdvae.training.monitor import SCORE, Monitor
 from tdvae.types import Pairs, Sequences, SequenceSource, Terms
 
 ORDER, PAIRS, NOISE, VALIDATION = range(4)  # purposes of derived seeds
 KEPT_CHECKPOINTS = 2
 VALIDATION_BATCH = 256
-
-Watch = Callable[[], dict[str, float]]
-Finish = Callable[[], dict[str, float]]
-Score = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -46,14 +43,14 @@ class FitResult:
     >>> learner = tdvae.Learner(tdvae.models.build(tdvae.TDVAEConfig()))
     >>> config = tdvae.TrainConfig(steps=2, validate_every=1)
     >>> result = tdvae.fit(learner, data, tdvae.jumps.Uniform(1, 3), config, "runs/short", progress="none")
-    >>> result.steps, result.best_validation
+    >>> result.steps, result.best_score
     (2, None)
     """
 
     run_dir: Path
     steps: int
-    best_step: int  # step with the best validation loss; the last one without validation
-    best_validation: float | None  # nats per pair on the validation sequences, or the score
+    best_step: int  # step with the best score; the last one without validation
+    best_score: float | None  # of the monitor, or else the loss on the validation sequences in nats per pair
     seconds: float | None  # training time without lost steps; None if resumed from a checkpoint that lacks it
 
 
@@ -65,10 +62,10 @@ class _TensorLearner(nn.Module):
         self.learner = learner
 
     def forward(
-        self, batch: dict[str, Tensor], t1: Tensor, t2: Tensor, kl_weight: float = 1.0
+        self, batch: dict[str, Tensor], t1: Tensor, t2: Tensor, semi_gradient: bool = False, kl_weight: float = 1.0
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The weighted loss, and its unweighted terms."""
-        terms: Terms = self.learner(Sequences(**batch), Pairs(t1, t2))
+        terms: Terms = self.learner(Sequences(**batch), Pairs(t1, t2, semi_gradient=semi_gradient))
         return terms.weighted(kl_weight), terms.named()
 
 
@@ -82,20 +79,17 @@ def fit(
     resume: bool = False,
     info: dict[str, Any] | None = None,
     progress: Progress = "bar",
-    watch: Watch | None = None,
-    finish: Finish | None = None,
-    score: Score | None = None,
+    monitor: Monitor | None = None,
+    files: Mapping[str, bytes] | None = None,
 ) -> FitResult:
-    """Train ``learner``. Afterwards it has the weights with the best validation loss, or the last without validation.
+    """Train ``learner``. Afterwards it has the weights with the best score, or the last without validation.
 
     The files of the run are written to ``run_dir``: config.json, metrics.jsonl, checkpoints/. If the folder is not
     empty, ``resume`` must be true. ``info`` is stored in config.json. ``progress`` is ``bar`` (``lines`` if
-    there is no terminal), ``lines`` (one line at each validation) or ``none``. ``watch`` returns further metrics; it is
-    called as often as validation, and the metrics are written to metrics.jsonl.
-    ``finish`` is called once after training, with the best weights loaded. It may change them, for calibration. The
-    metrics it returns are logged, and the weights are saved again.
-    ``score`` replaces the validation loss in the choice of the best weights, among which are then the initial ones. It is
-    called on the learner in evaluation mode; lower is better.
+    there is no terminal), ``lines`` (one line at each validation) or ``none``. The score is the loss on the
+    ``validation`` sequences, unless a ``monitor`` measures another one. A monitor also computes further metrics, at
+    each validation, and may change the best weights at the end. ``files`` are written to the run folder before
+    training, by name.
 
     >>> import torch, tdvae
     >>> train, validation, test = tdvae.data.split(tdvae.data.from_arrays(torch.randn(100, 10)), seed=0)
@@ -110,7 +104,17 @@ def fit(
         if sequences is not None:
             jumps.check_room(sequences.lengths)
     training = _Training(
-        learner, data, jumps, config, Path(run_dir), validation, resume, info or {}, progress, watch, finish, score
+        learner,
+        data,
+        jumps,
+        config,
+        Path(run_dir),
+        validation,
+        resume,
+        info or {},
+        progress,
+        monitor or Monitor(),
+        files or {},
     )
     return training.run()
 
@@ -129,13 +133,11 @@ class _Training:
         resume: bool,
         info: dict[str, Any],
         progress: Progress,
-        watch: Watch | None,
-        finish: Finish | None,
-        score: Score | None,
+        monitor: Monitor,
+        files: Mapping[str, bytes],
     ) -> None:
         self.learner, self.data, self.jumps, self.config = learner, data, jumps, config
-        self.run_dir, self.validation, self.progress, self.watch = run_dir, validation, progress, watch
-        self.finish, self.score = finish, score
+        self.run_dir, self.validation, self.progress, self.monitor = run_dir, validation, progress, monitor
         self.fabric = _fabric(config)
         self.home = next(learner.parameters()).device
         self.step, self.best, self.best_step = 0, math.inf, 0
@@ -150,35 +152,44 @@ class _Training:
         if resume:
             self._restore()
         if self.fabric.is_global_zero:
+            for name, content in files.items():
+                checkpoint.write_file(self.run_dir / name, content)
             checkpoint.write_file(self.run_dir / "config.json", checkpoint.to_json(description))
 
     # Training steps
 
     def run(self) -> FitResult:
         log = self._log()
+        self.paced = self.step, time.monotonic()
         try:
-            if self.score is not None and self.step == 0:
-                self._keep_best(log)
-            while self.step < self.config.steps:
+            while self.step < self.config.steps and not self._out_of_patience():
                 terms = self._train_step()
                 self.step += 1
                 self._report(log, terms)
-            if self.validation is not None:
-                self._take_best(log)
+            self._take_best(log)
         finally:
             log.close()
             self.learner.to(self.home)  # the device it was on before
-        if self.validation is None:
+        if self.best_step == 0:
             return FitResult(self.run_dir, self.step, self.step, None, self._seconds())
         return FitResult(self.run_dir, self.step, self.best_step, self.best, self._seconds())
 
+    def _out_of_patience(self) -> bool:
+        """Whether the last ``patience`` validations were no better. It depends on the steps only, also on resume."""
+        config = self.config
+        waited = self.step - self.best_step
+        return self.validation is not None and 0 < config.patience <= waited // config.validate_every
+
     def _take_best(self, log: Log) -> None:
-        """Load the best validated weights, finish them, and save them again."""
+        """Load the weights with the best score, if there are any, let the monitor finish them, and save them again."""
+        if self.best_step == 0:
+            return
         best, _ = checkpoint.newest(self.checkpoints, "best")
         self.learner.load_state_dict(best.tensors["weights"])
-        if self.finish is not None:
-            self.learner.eval()
-            log.record(self.step, self.finish())
+        self.learner.eval()
+        finished = self.monitor.finish()
+        if finished:
+            log.record(self.step, finished)
             self._save("best", keep=1, optimizers=False)
 
     def _seconds(self) -> float | None:
@@ -192,12 +203,14 @@ class _Training:
         for group, rate in zip(groups, self.rates, strict=True):
             group["lr"] = rate * factor
         torch.manual_seed(derive_seed(self.config.seed, NOISE, self.step, self.fabric.global_rank))
-        loss, terms = self.module(batch, pairs.t1, pairs.t2, kl_weight(self.config, self.step))
+        weight = kl_weight(self.config, self.step)
+        loss, terms = self.module(batch, pairs.t1, pairs.t2, pairs.semi_gradient, weight)
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         self.fabric.backward(loss.sum())
         norm = self.learner.clip_gradients(self.config.clip)
         self._check_finite({**terms, "gradient": norm})
+        self.gradient_norm = norm.detach()
         for optimizer in self.optimizers:
             optimizer.step()
         return {name: term.detach() for name, term in terms.items()}
@@ -242,27 +255,38 @@ class _Training:
         if step % config.log_every == 0 or last:
             shown = {name: self._mean_over_ranks(term) for name, term in terms.items()}
             log.progress(step, shown)
-            log.record(step, {**shown, "total": sum(shown.values())})
-        due = step % config.validate_every == 0 or last
-        if self.watch is not None and due:
-            self.learner.eval()
-            log.record(step, self.watch())
-            self.learner.train()
-        if due:
-            self._keep_best(log)
+            log.record(step, {**shown, "total": sum(shown.values()), **self._pace()})
+        if step % config.validate_every == 0 or last:
+            self._evaluate(log)
         if step % config.checkpoint_every == 0 or last:
             self._save("step", keep=KEPT_CHECKPOINTS, optimizers=True)
 
-    def _keep_best(self, log: Log) -> None:
-        """Validate, and save the weights if they are the best so far."""
-        if self.validation is None:
+    def _evaluate(self, log: Log) -> None:
+        """Compute validation loss and monitor's metrics; save the weights if their score is the best so far."""
+        self.learner.eval()
+        measured = self.monitor.measure()
+        if self.validation is not None:
+            measured = {"validation": self._validate(self.validation), **measured}
+            self._check_finite({"validation": torch.tensor(measured["validation"])})
+        self.learner.train()
+        if not measured:
             return
-        value = self._validate(self.validation)
-        self._check_finite({"validation": torch.tensor(value)})
-        log.record(self.step, {"validation": value})
-        if value < self.best:
-            self.best, self.best_step = value, self.step
+        log.record(self.step, measured, self.monitor.in_words(measured))
+        score = measured.get(SCORE, measured.get("validation", math.inf))
+        if score < self.best:
+            self.best, self.best_step = score, self.step
             self._save("best", keep=1, optimizers=False)
+
+    def _pace(self) -> dict[str, float]:
+        """The learning rate (of the first optimiser), the gradient norm before clipping, and the speed."""
+        now = time.monotonic()
+        steps, seconds = self.step - self.paced[0], now - self.paced[1]
+        self.paced = self.step, now
+        return {
+            "learning_rate": self.optimizers[0].param_groups[0]["lr"],
+            "gradient_norm": float(self.gradient_norm.mean()),
+            "steps_per_second": round(steps / max(seconds, 1e-9), 2),
+        }
 
     def _mean_over_ranks(self, term: Tensor) -> float:
         mean = self.fabric.all_reduce(term, reduce_op="mean")
@@ -271,15 +295,7 @@ class _Training:
 
     @torch.no_grad()
     def _validate(self, validation: SequenceSource) -> float:
-        """The loss on all validation sequences, with the final distribution of jumps and fixed pairs and noise.
-
-        With ``score``, its value instead.
-        """
-        self.module.eval()
-        if self.score is not None:
-            value = self.score()
-            self.module.train()
-            return value
+        """The loss on all validation sequences, with the final distribution of jumps and fixed pairs and noise."""
         total, seed = 0.0, self.config.seed
         for number, index in enumerate(torch.arange(len(validation)).split(VALIDATION_BATCH)):
             sequences = validation.select(index)
@@ -289,7 +305,6 @@ class _Training:
             )
             loss, _ = self.module(sequences.to(self.fabric.device).named(), pairs.t1, pairs.t2)
             total += float(loss.mean()) * len(index)
-        self.module.train()
         return total / len(validation)
 
     # The run folder

@@ -90,8 +90,8 @@ def frames_in_bound(model: Model, sequences: Sequences) -> Distribution:
     """p_D of every frame, given states as the model's own bound draws them, (N, T)."""
     beliefs = model.filter(sequences)
     if isinstance(model, StateSpace):
-        z = model.infer(beliefs.read(beliefs.codes[:, 1:]), sequences.x, sequences.actions)
-        return model.step(model.before(z, sequences.x), one_action(sequences.actions)).p_D(z)
+        z = model.infer(beliefs.read(beliefs.codes[:, 1:]), sequences)
+        return model.step(model.before(z, sequences), one_action(sequences.actions)).p_D(z)
     assert isinstance(model, TDVAE)
     pairs = every_step(sequences)
     b1, b2, actions = beliefs.at(pairs.t1), beliefs.at(pairs.t2), actions_between(sequences, pairs)

@@ -83,7 +83,7 @@ def states(model: Model, sequences: Sequences) -> Latent:
     if isinstance(model, TDVAE):
         return model.p_B.sample(codes)[0]
     assert isinstance(model, StateSpace)
-    return model.infer(codes, sequences.x, sequences.actions)
+    return model.infer(codes, sequences)
 
 
 @torch.no_grad()

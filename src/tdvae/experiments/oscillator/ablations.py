@@ -7,9 +7,9 @@ from typing import Any
 
 from tdvae.experiments.oscillator.experiment import Oscillator
 from tdvae.experiments.oscillator.measures import HORIZONS
-from tdvae.experiments.oscillator.presets import PRESETS, Preset, curriculum
+from tdvae.experiments.oscillator.presets import PRESETS, SWITCH, Preset, half_consecutive, widening
 from tdvae.experiments.shared.experiment import Experiment, Task, Training, by_seed
-from tdvae.jumps import Widening, paper_mixture
+from tdvae.jumps import InTurn, SemiGradient, Widening, paper_mixture
 from tdvae.models import Model
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, Table
@@ -17,6 +17,7 @@ from tdvae.saved import SavedModel
 from tdvae.types import Sequences
 
 _BASE = PRESETS["demo"]
+_UNTIL = 0.34  # of the training: end of the widening in the preset "demo"
 
 
 def _with_model(**changes: object) -> Preset:
@@ -34,9 +35,10 @@ VARIANTS = {
     "dt_as_number": _with_model(dt="number"),
     "learned_sigma": _with_model(noise="learned"),
     "adam": replace(_BASE, train=replace(_BASE.train, optimizer="adam")),
-    "paper_jumps_only": replace(_BASE, jumps=curriculum().first),
-    "sharp_from_start": replace(_BASE, jumps=Widening(curriculum().then, start=2, until=0.34)),
-    "no_curriculum": replace(_BASE, jumps=paper_mixture()),
+    "full_gradient": replace(_BASE, jumps=InTurn(widening(_UNTIL), half_consecutive(), SWITCH)),
+    "semi_gradient_only": replace(_BASE, jumps=SemiGradient(Widening(half_consecutive(), start=2, until=_UNTIL))),
+    "paper_jumps_only": replace(_BASE, jumps=widening(_UNTIL)),
+    "no_curriculum": replace(_BASE, jumps=InTurn(paper_mixture(), SemiGradient(half_consecutive()), SWITCH)),
 }
 REPORTED = {"information_share": "share at δt = {}", "coverage_90": "coverage of the 90 % interval"}
 

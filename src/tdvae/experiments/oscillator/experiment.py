@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from tdvae.data import OscillatorSettings, from_arrays
-from tdvae.experiments.oscillator.measures import START, TEST, TRAIN, VALIDATION, evaluate, record
+from tdvae.experiments.oscillator.measures import HORIZONS, START, TEST, TRAIN, VALIDATION, evaluate, record
+from tdvae.experiments.oscillator.monitor import OscillatorMonitor
 from tdvae.experiments.oscillator.presets import PRESETS, Preset
 from tdvae.experiments.shared.experiment import Experiment, Task, TrainedRun, Training, seeds_of, time_of
 from tdvae.models import Model, build
@@ -22,6 +23,7 @@ from tdvae.types import Sequences
 
 LABELS = {
     "information_share": "share of attainable information",
+    "information_share_worst": "… of the worst seed",
     "coverage_50": "coverage of the 50 % interval",
     "coverage_90": "coverage of the 90 % interval",
     "nll": "NLL, nats",
@@ -50,21 +52,38 @@ class Oscillator(Experiment[Preset]):
         data = record(preset.settings, preset.train_sequences, task.seed, TRAIN)
         validation = record(preset.settings, validation_sequences, task.seed, VALIDATION)
         torch.manual_seed(derive_seed(task.seed))  # the initial weights
+        model = build(preset.model)
         return Training(
-            Learner(build(preset.model)),
+            Learner(model),
             from_arrays(data.x),
             preset.jumps,
             replace(preset.train, seed=task.seed),
             from_arrays(validation.x),
             {"settings": asdict(preset.settings), "test_sequences": preset.test_sequences},
+            OscillatorMonitor.watching(model, preset.settings, from_arrays(validation.x), task.seed),
         )
 
     def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:
         return evaluate(models[0], preset.settings, preset.test_sequences, task.seed)
 
+    def overall(self, preset: Preset, seeds: list[int], replicates: list[Measures]) -> Measures:
+        shares = [measures["information_share"] for measures in replicates]
+        worst = {dt: min(share[dt] for share in shares) for dt in shares[0]}
+        return {
+            "information_share_worst": {
+                dt: {"mean": share, "spread": None, "n": len(shares)} for dt, share in worst.items()
+            }
+        }
+
     def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
         measures = content["measures"]
-        return {self.name: [by_key([(label, measures[name]) for name, label in LABELS.items()], "δt = {}")]}
+        table = by_key([(label, measures[name]) for name, label in LABELS.items() if name in measures], "δt = {}")
+        near, far = (measures["information_share"][str(dt)]["mean"] for dt in (HORIZONS[0], HORIZONS[-1]))
+        meaning = (
+            f"Of what the observations so far tell about the future, forecasts of one step use {near:.0%}, and one "
+            f"jump of {HORIZONS[-1]} steps uses {far:.0%}: 100 % is exact inference, 0 % is to know nothing."
+        )
+        return {self.name: [table, meaning]}
 
     def made(self, content: dict[str, Any]) -> str:
         return (
@@ -84,6 +103,27 @@ class Oscillator(Experiment[Preset]):
 
     def held_out(self, found: SavedModel, seed: int) -> Sequences:
         return from_arrays(record(settings_of(found.info), 1, seed, TEST).x)
+
+
+DEMO_SEEDS_PRESETS = {
+    "smoke": replace(PRESETS["smoke"], seeds=(0, 1)),
+    "demo": replace(PRESETS["demo"], seeds=tuple(range(10))),
+}
+
+
+class DemoSeeds(Oscillator):
+    """The preset of `make demo` with ten seeds: does it depend on luck?"""
+
+    name = "oscillator_demo_seeds"
+    title = "oscillator, the demo with several seeds"
+    results_name = "oscillator"
+    block = "demo_seeds"
+    presets = DEMO_SEEDS_PRESETS
+    published = "demo"
+    rollout_options = ""
+
+    def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
+        return []
 
 
 def settings_of(info: dict[str, Any]) -> OscillatorSettings:

@@ -5,15 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tdvae.data import OscillatorSettings
-from tdvae.jumps import Consecutive, InTurn, Jumps, Mixture, Widening, paper_mixture
+from tdvae.jumps import Consecutive, InTurn, Jumps, Mixture, SemiGradient, Widening, paper_mixture
 from tdvae.models import TDVAEConfig
 from tdvae.training import TrainConfig
 
+SWITCH = 0.75  # fraction of the training before its last stage
 
-def curriculum() -> InTurn:
-    """Widen jumps to the paper's distribution; in the last quarter most pairs are consecutive (docs/oscillator.md)."""
-    mostly_consecutive = Mixture((Consecutive(), paper_mixture()), (0.8, 0.2))
-    return InTurn(Widening(paper_mixture(), start=2, until=0.45), mostly_consecutive, switch=0.75)
+
+def widening(until: float) -> Widening:
+    """Jumps widen to the paper's distribution until the fraction ``until`` of the whole training."""
+    return Widening(paper_mixture(), start=2, until=until / SWITCH)
+
+
+def half_consecutive() -> Mixture:
+    return Mixture((Consecutive(), paper_mixture()), (0.5, 0.5))
+
+
+def curriculum(until: float) -> InTurn:
+    """Widening jumps; in the last stage only consecutive pairs train the belief at t2 (docs/oscillator.md)."""
+    return InTurn(widening(until), SemiGradient(half_consecutive()), SWITCH)
 
 
 @dataclass(frozen=True)
@@ -22,7 +32,7 @@ class Preset:
 
     model: TDVAEConfig
     train: TrainConfig
-    jumps: Jumps = field(default_factory=curriculum)
+    jumps: Jumps
     settings: OscillatorSettings = field(default_factory=OscillatorSettings)
     train_sequences: int = 50_000
     test_sequences: int = 1_000
@@ -59,12 +69,16 @@ PRESETS = {
     "smoke": Preset(
         replace(_MODEL, belief=16, readout=16, readout_hidden=16, hidden=16),
         replace(_TRAIN, steps=20, batch_size=8, pairs=4, validate_every=10, checkpoint_every=10, log_every=5),
+        curriculum(until=0.34),
         train_sequences=64,
         test_sequences=32,
     ),
-    "demo": Preset(_MODEL, replace(_TRAIN, steps=2_400), test_sequences=500),
-    "cpu": Preset(_MODEL, replace(_TRAIN, steps=11_000), seeds=(0, 1, 2)),
-    "paper": Preset(
-        _PAPER_MODEL, TrainConfig(steps=200_000, batch_size=32, pairs=1), jumps=paper_mixture(), seeds=(0, 1, 2)
+    "demo": Preset(_MODEL, replace(_TRAIN, steps=2_400), curriculum(until=0.34), test_sequences=500),
+    "cpu": Preset(
+        _MODEL,
+        replace(_TRAIN, steps=4_000, learning_rate=1.4e-3, muon_learning_rate=7e-3),
+        curriculum(until=0.25),
+        seeds=tuple(range(10)),
     ),
+    "paper": Preset(_PAPER_MODEL, TrainConfig(steps=200_000, batch_size=32, pairs=1), paper_mixture(), seeds=(0, 1, 2)),
 }

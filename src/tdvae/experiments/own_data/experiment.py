@@ -1,4 +1,4 @@
-"""The experiment on users' data: the recipe of `tdvae fit` on five sets, NLL and CRPS by δt beside other forecasters."""
+"""The experiment on users' data: the recipe of `tdvae fit` on five sets, scored by δt beside other forecasters."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from tdvae.experiments.own_data import peers
-from tdvae.experiments.own_data.sets import AHEAD, SERIES, Parts, load
-from tdvae.experiments.shared.experiment import Experiment, Task, TrainedRun, Training, by_seed, seeds_of, time_of
-from tdvae.forecasting import recipe
+from tdvae.experiments.own_data.sets import SERIES, load
+from tdvae.experiments.shared.experiment import Experiment, Task, TrainedRun, Training, by_seed
+from tdvae.forecasting import OwnData, Recipe, recipe
 from tdvae.forecasting.evaluation import LABELS, Comparison, Evaluation, evaluate, model_scores, verdict
-from tdvae.forecasting.calibration import MOST_ORIGINS
-from tdvae.forecasting.recipe import ForecastScore, Recipe
+from tdvae.forecasting.monitor import ForecastMonitor
+from tdvae.forecasting.origins import Origins, held_out_origins
 from tdvae.models import Model
 from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, by_key
-from tdvae.training import fit
 
 SETS = {
     "elnino": "El Niño sea temperatures",
@@ -29,6 +28,7 @@ SETS = {
 }
 HORIZONS = (1, 2, 5, 10, 20)
 SHORTEST_VOWEL = 7  # steps; a jump may not be longer
+MOST_ORIGINS = 1_000  # of forecasts in the test part
 BASELINES = ("last_value", "seasonal", "linear", "marginal")
 PEERS = {"next_step": "next-step predictor", "auto_arima": "AutoARIMA", "auto_ets": "AutoETS"}
 
@@ -49,7 +49,7 @@ class Preset:
     seeds: tuple[int, ...] = (0, 1, 2)
 
     def horizons_of(self, name: str) -> tuple[int, ...]:
-        longest = SHORTEST_VOWEL if name == "japanese_vowels" else AHEAD
+        longest = SHORTEST_VOWEL if name == "japanese_vowels" else max(self.horizons)
         return tuple(dt for dt in self.horizons if dt <= longest)
 
 
@@ -70,12 +70,17 @@ PRESETS = {
 }
 
 
-def _parts(preset: Preset, task: Task) -> Parts:
-    return load(_set_of(task), task.seed, preset.sequences, preset.length)
+def _own_data(preset: Preset, task: Task) -> OwnData:
+    name = _set_of(task)
+    return load(name, max(preset.horizons_of(name)), task.seed, preset.sequences, preset.length)
 
 
 def _set_of(task: Task) -> str:
     return task.variant.partition(",")[0]
+
+
+def origins_of(own: OwnData) -> Origins:
+    return held_out_origins(own.test.sequences, own.test.context, own.longest_jump, MOST_ORIGINS)
 
 
 class OwnDataSets(Experiment[Preset]):
@@ -94,37 +99,28 @@ class OwnDataSets(Experiment[Preset]):
         ]
 
     def training(self, preset: Preset, task: Task) -> Training:
-        parts = _parts(preset, task)
-        longest = max(preset.horizons_of(_set_of(task)))
-        chosen = recipe(parts.train, longest, preset.steps, task.seed, **preset.model)
-        if task.variant.endswith("next_step"):
-            chosen = _next_step(chosen, parts, preset, task)
-            score = ForecastScore.on(parts.validation, parts.validation_origins.at_most(MOST_ORIGINS), longest)
-            assert score is not None
-            arguments = (chosen.learner, parts.train, chosen.jumps, chosen.config)
-            best = partial(score.mean, chosen.learner)
-            start: Any = partial(fit, *arguments, validation=parts.validation, score=best)
-        else:
-            start = partial(chosen.fit, parts.train, parts.validation, origins=parts.validation_origins)
-        return Training(chosen.learner, parts.train, chosen.jumps, chosen.config, parts.validation, start=start)
+        own = _own_data(preset, task)
+        chosen = recipe(own, steps=preset.steps, seed=task.seed, **preset.model)
+        if not task.variant.endswith("next_step"):
+            start = partial(chosen.fit, own)
+            return Training(chosen.learner, own.train, chosen.jumps, chosen.config, own.validation, start=start)
+        chosen = _next_step(chosen, preset, task)
+        model, checked = chosen.learner.model, own.validated
+        monitor = ForecastMonitor.up_to(own.longest_jump, model, checked.sequences, task.seed, checked.context)
+        return Training(chosen.learner, own.train, chosen.jumps, chosen.config, own.validation, monitor=monitor)
 
     def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:
-        parts, horizons = _parts(preset, task), preset.horizons_of(_set_of(task))
-        if task.variant.endswith("next_step"):
-            used = {dt: parts.origins.with_target(parts.test, dt) for dt in horizons}
-            scores = model_scores(models[0], parts.past, parts.test, used, task.seed, preset.samples)
-            return _only("next_step", Evaluation({"next_step": scores}, {}).measures)
-        return _with_differences(self._evaluation(preset, parts, horizons, task.seed, models[0]))
-
-    def _evaluation(
-        self, preset: Preset, parts: Parts, horizons: tuple[int, ...], seed: int, model: Model
-    ) -> Evaluation:
-        return evaluate(
-            model, parts.past, parts.test, horizons, seed=seed, origins=parts.origins, samples=preset.samples
-        )
+        own, horizons = _own_data(preset, task), preset.horizons_of(_set_of(task))
+        if not task.variant.endswith("next_step"):
+            return _evaluation(preset, own, horizons, task.seed, models[0]).with_differences()
+        origins, test = origins_of(own), own.test.sequences
+        used = {dt: origins.with_target(test, dt) for dt in horizons}
+        scores = model_scores(models[0], own.history, test, used, task.seed, preset.samples)
+        return Evaluation({"next_step": scores}, {}).measures
 
     def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
-        known = {name: peers.measures(name, preset.horizons) for name in preset.sets if preset.peers and name in SERIES}
+        series = [name for name in preset.sets if preset.peers and name in SERIES]
+        known = {name: peers.measures(name, preset.horizons) for name in series}
         replicates = []
         for variants in by_seed(measures).values():
             nested: Measures = {}
@@ -143,9 +139,6 @@ class OwnDataSets(Experiment[Preset]):
             self.name: [f"{SETS[name]}: {text}" for name, text in verdicts(measures).items()],
         }
 
-    def made(self, content: dict[str, Any]) -> str:
-        return f"`{content['command']}`, seeds {seeds_of(content)}: mean ± standard deviation; {time_of(content)}."
-
     def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
         from tdvae.experiments.own_data.figure import draw
 
@@ -153,34 +146,24 @@ class OwnDataSets(Experiment[Preset]):
         found = {}
         for name in preset.sets:
             task, model = shown[name].task, shown[name].models[0]
-            parts = _parts(preset, task)
-            evaluation = self._evaluation(preset, parts, preset.horizons_of(name), task.seed, model)
-            found[name] = (SETS[name], model, parts, evaluation)
+            own = _own_data(preset, task)
+            evaluation = _evaluation(preset, own, preset.horizons_of(name), task.seed, model)
+            found[name] = (SETS[name], model, own.test.sequences, origins_of(own), evaluation)
         return [draw(folder / f"{self.name}.png", found, content["measures"])]
 
 
-def _next_step(chosen: Recipe, parts: Parts, preset: Preset, task: Task) -> Recipe:
+def _evaluation(preset: Preset, own: OwnData, horizons: tuple[int, ...], seed: int, model: Model) -> Evaluation:
+    test = own.test.sequences
+    return evaluate(model, own.history, test, horizons, seed=seed, origins=origins_of(own), samples=preset.samples)
+
+
+def _next_step(chosen: Recipe, preset: Preset, task: Task) -> Recipe:
     """A next-step predictor in place of the recipe's model, with the same belief network and training."""
     model = peers.next_step(chosen.learner.model, task.seed)
     steps = preset.next_step_steps
     every = max(1, steps // 20)
     config = replace(chosen.config, steps=steps, validate_every=every, checkpoint_every=every)
     return replace(chosen, learner=Learner(model), config=config)
-
-
-def _only(name: str, measures: Measures) -> Measures:
-    return {measure: {name: values[name]} for measure, values in measures.items()}
-
-
-def _with_differences(evaluation: Evaluation) -> Measures:
-    """The measures, and the NLL of the model minus that of the best simple forecaster, with its standard error."""
-    comparisons = evaluation.comparisons()
-    return {
-        **evaluation.measures,
-        "nll_difference": {str(dt): each.difference for dt, each in comparisons.items()},
-        "nll_difference_error": {str(dt): each.error for dt, each in comparisons.items()},
-        "nll_sampling_error": evaluation.sampling_errors,
-    }
 
 
 def verdicts(measures: Measures) -> dict[str, str]:

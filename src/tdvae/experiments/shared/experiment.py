@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
+
+import numpy.typing as npt
+from torch import Tensor
 
 from tdvae import saved
 from tdvae.errors import InputError
@@ -17,8 +21,7 @@ from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block
 from tdvae.saved import SavedModel
-from tdvae.training import FitResult, TrainConfig
-from tdvae.training.loop import Watch
+from tdvae.training import FitResult, Monitor, TrainConfig
 from tdvae.types import Sequences, SequenceSource
 
 
@@ -57,7 +60,7 @@ class Training:
     config: TrainConfig
     validation: SequenceSource | None = None
     info: dict[str, Any] = field(default_factory=dict)  # saved in the run beside the experiment and preset names
-    watch: Watch | None = None
+    monitor: Monitor | None = None
     # Called instead of `tdvae.fit`, with run_dir, resume, info and progress as keyword arguments
     start: Callable[..., FitResult] | None = None
 
@@ -119,8 +122,8 @@ class Experiment(ABC, Generic[P]):
         """Return the measures of each replicate; mean and spread are over these. By default a task is a replicate."""
         return list(measures.values())
 
-    def constants(self, preset: P, seeds: list[int]) -> Measures:
-        """Return summarised measures that need no training, such as exact limits."""
+    def overall(self, preset: P, seeds: list[int], replicates: list[Measures]) -> Measures:
+        """Return summarised measures that are not means over replicates, such as exact limits and the worst seed."""
         return {}
 
     def extras(self, preset: P) -> dict[str, Any]:
@@ -154,6 +157,14 @@ class Experiment(ABC, Generic[P]):
     def held_out(self, found: SavedModel, seed: int) -> Sequences:
         """Return one held-out sequence for `tdvae rollout`. Raises InputError unless overridden."""
         raise InputError(self._unsupported(found))
+
+    def channels(self, found: SavedModel) -> Sequence[str]:
+        """Return a name for each number of an observation, for `tdvae rollout`."""
+        return [f"x_{number}" for number in range(math.prod(found.model.config.event_shape))]
+
+    def in_units(self, found: SavedModel, x: Tensor) -> npt.NDArray[Any]:
+        """Convert observations of the model to the units of the data. By default they are the same."""
+        return x.double().numpy()
 
     def _unsupported(self, found: SavedModel) -> str:
         command = f"tdvae run {self.name.replace('_', '-')}"

@@ -48,7 +48,7 @@ def run(
         preset, {task: result.measures for task, result in zip(tasks, finished, strict=True)}
     )
     content = results(experiment.name, preset_name, seeds, time.monotonic() - begin, replicates, experiment.paper)
-    content["measures"] |= experiment.constants(preset, seeds)
+    content["measures"] |= experiment.overall(preset, seeds, replicates)
     content["train_seconds"] = {task.name: result.train_seconds for task, result in zip(tasks, finished, strict=True)}
     content |= experiment.extras(preset)
     for blocks in experiment.tables(content).values():
@@ -82,7 +82,7 @@ def train(
         resume,
         info,
         progress,
-        training.watch,
+        training.monitor,
     )
 
 

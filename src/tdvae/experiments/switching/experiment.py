@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, Table, cell
 from tdvae.stack import Stack
+from tdvae.training import Monitor
 from tdvae.training.config import derive_seed
 
 LABELS = {
@@ -35,6 +36,23 @@ LABELS = {
     "accuracy_next_step_logistic": "next-step, logistic probe",
     "accuracy_bayes": "exact limit",
 }
+
+
+@dataclass(frozen=True)
+class ProbeMonitor(Monitor):
+    """Logs the accuracy of probes for every run of a stack, by interval."""
+
+    stack: Stack
+    data: ProbeData
+    preset: Preset
+
+    def measure(self) -> dict[str, float]:
+        rows = self.data.accuracy(self.stack.models(), self.preset.probe, probe_times(self.preset))
+        return {
+            f"accuracy/{interval}/{run}": float(value)
+            for interval, row in zip(self.preset.intervals, rows, strict=True)
+            for run, value in enumerate(row)
+        }
 
 
 class Switching(Experiment[Preset]):
@@ -59,17 +77,9 @@ class Switching(Experiment[Preset]):
         stack = build_stack(preset, size, method, task.seed)
         data = curriculum(preset, task.seed)
         watched = ProbeData.draw(longest(preset), preset.watched_sequences, derive_seed(task.seed, WATCH))
-
-        def watch() -> dict[str, float]:
-            rows = watched.accuracy(stack.models(), preset.probe, probe_times(preset))
-            return {
-                f"accuracy/{interval}/{run}": float(value)
-                for interval, row in zip(preset.intervals, rows, strict=True)
-                for run, value in enumerate(row)
-            }
-
+        monitor = ProbeMonitor(stack, watched, preset)
         train = replace(preset.train, steps=len(data.intervals), batch_size=data.block, shuffle=False, seed=task.seed)
-        return Training(stack, data, jumps(), train, info={"size": size, "method": method}, watch=watch)
+        return Training(stack, data, jumps(), train, info={"size": size, "method": method}, monitor=monitor)
 
     def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:
         return measure(preset, models, task.seed)
@@ -78,7 +88,7 @@ class Switching(Experiment[Preset]):
         """Return the accuracies of each run, by measure and cell."""
         return [_run_measures(preset, measures, run) for run in range(preset.runs)]
 
-    def constants(self, preset: Preset, seeds: list[int]) -> Measures:
+    def overall(self, preset: Preset, seeds: list[int], replicates: list[Measures]) -> Measures:
         """Return the exact limit of every cell. Its spread is the standard error over the simulated sequences."""
         accuracy, error = bayes_accuracy(preset, seeds[0])
         entry = {"mean": accuracy, "spread": error, "n": preset.bayes_sequences}

@@ -51,7 +51,7 @@ class Around(Jumps):
         offset = torch.randint(-self.reach, self.reach + 1, pairs.t1.shape, generator=generator)
         t1 = lengths.cpu()[:, None] - self.ending + offset
         t1 = torch.where(torch.rand(t1.shape, generator=generator) < self.share, t1, pairs.t1)
-        return Pairs(t1, t1 + pairs.dt)
+        return replace(pairs, t1=t1, t2=t1 + pairs.dt)
 
 
 @dataclass(frozen=True)
@@ -96,4 +96,4 @@ class Bridging(Jumps):
         t1 = self.opening + uniform_integers(last_middle - self.opening, generator)
         t2 = last_middle + 1 + uniform_integers(torch.full_like(last_middle, self.ending - 1), generator)
         bridge = torch.rand(t1.shape, generator=generator) < (self.share if progress >= self.since else 0.0)
-        return Pairs(torch.where(bridge, t1, pairs.t1), torch.where(bridge, t2, pairs.t2))
+        return replace(pairs, t1=torch.where(bridge, t1, pairs.t1), t2=torch.where(bridge, t2, pairs.t2))

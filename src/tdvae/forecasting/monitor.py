@@ -1,0 +1,109 @@
+"""Forecasts of validation sequences: during training they choose the weights, and at the end they calibrate them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from tdvae.forecasting.calibration import calibrate
+from tdvae.forecasting.origins import mean_and_error
+from tdvae.likelihood import Forecast, forecast
+from tdvae.models import Model
+from tdvae.rollouts import belief_at
+from tdvae.training import Monitor
+from tdvae.training.config import derive_seed
+from tdvae.types import Sequences
+
+HORIZONS = (1, 2, 5, 10, 20, 50, 100)  # δt, as far as the longest jump
+STARTS = (0.35, 0.6)  # where forecasts begin, as shares of the shortest sequence
+MOST_SEQUENCES = 200
+SAMPLES = 100
+
+
+@dataclass(frozen=True)
+class ForecastMonitor(Monitor):
+    """Scores a model by the NLL of its forecasts, averaged over δt, and calibrates it after training.
+
+    The loss cannot choose the weights: Eq. 6 for long jumps is lowest for a belief wider than a filter's
+    (docs/oscillator.md), and it says little about rare long jumps.
+    """
+
+    model: Model
+    validation: Sequences
+    horizons: Sequence[int]
+    starts: Sequence[int]  # numbers of observations before the forecasts
+    seed: int = 0
+    blocks: Tensor | None = None  # (N,) sequences of one block may depend on each other
+    initial: dict[str, Tensor] | None = None  # weights that training has to improve on
+
+    @classmethod
+    def up_to(
+        cls,
+        longest_jump: int,
+        model: Model,
+        validation: Sequences,
+        seed: int = 0,
+        context: int = 0,
+        initial: dict[str, Tensor] | None = None,
+    ) -> ForecastMonitor:
+        """Forecasts with the δt of ``HORIZONS`` up to ``longest_jump``, from two starts, or after ``context`` steps.
+
+        With ``context`` the sequences are windows at successive steps, which overlap.
+        """
+        count = min(len(validation), MOST_SEQUENCES)
+        chosen = torch.arange(count) * len(validation) // count
+        some = validation.select(chosen)
+        shortest = int(some.lengths.min())
+        starts = [context] if context else sorted({max(1, int(share * shortest)) for share in STARTS})
+        blocks = chosen // longest_jump if context else None
+        return cls(model, some, [dt for dt in HORIZONS if dt <= longest_jump], starts, seed, blocks, initial)
+
+    @torch.no_grad()
+    def forecasts(self) -> Iterator[tuple[int, Forecast, Tensor, Tensor | None]]:
+        """δt, density, x and its mask of all forecasts that fit the sequences, with the same noise each time."""
+        shortest = int(self.validation.lengths.min())
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed(self.seed))
+            for start in self.starts:
+                belief = belief_at(self.model, self.validation, start)
+                for dt in (dt for dt in self.horizons if start + dt <= shortest):
+                    actions = self.validation.actions
+                    of_jump = None if actions is None else actions[:, start : start + dt]
+                    density = forecast(self.model, belief, dt, SAMPLES, of_jump)
+                    yield dt, density, *self.validation.at(start + dt)
+
+    def measure(self) -> dict[str, float]:
+        """The mean NLL by δt, and their mean as the score. Without room for any forecast the loss remains the score."""
+        nll: dict[int, list[float]] = {}
+        for dt, density, x, observed in self.forecasts():
+            nll.setdefault(dt, []).append(-float(density.log_prob(x, observed).mean()))
+        means = {dt: sum(values) / len(values) for dt, values in nll.items()}
+        named = {f"forecast/{dt}": value for dt, value in means.items()}
+        return {**named, "score": sum(means.values()) / len(means)} if means else {}
+
+    def finish(self) -> dict[str, float]:
+        if self.initial is not None and not self._improved(self.initial):
+            self.model.load_state_dict(self.initial)
+        found = calibrate(self.model, self.forecasts, self.blocks)
+        return {} if found is None else {f"calibration/{name}": value for name, value in asdict(found).items()}
+
+    def _improved(self, initial: dict[str, Tensor]) -> bool:
+        """Whether training has improved the forecasts by more than two standard errors."""
+        trained = {name: value.clone() for name, value in self.model.state_dict().items()}
+        after = self._nll()
+        self.model.load_state_dict(initial)
+        before = self._nll()
+        self.model.load_state_dict(trained)
+        if before is None or after is None:
+            return True
+        blocks = torch.arange(len(after)) if self.blocks is None else self.blocks
+        difference, error = mean_and_error(after - before, blocks)
+        return difference < -2 * error
+
+    def _nll(self) -> Tensor | None:
+        """The NLL of each sequence, averaged over its forecasts."""
+        scores = [-density.log_prob(x, observed) for _, density, x, observed in self.forecasts()]
+        return torch.stack(scores).double().mean(0) if scores else None
