@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tdvae.data import Recording, split_windows
+from tdvae.data.arrays import check_shares
 from tdvae.data.windows import FrameWindows
 from tdvae.errors import InputError
 from tdvae.forecasting import splits
@@ -103,6 +104,7 @@ def prepare(
     stride: int = 1,
     split: SplitBy = "auto",
     test: Source | None = None,
+    shares: tuple[float, float, float] = splits.SHARES,
     seed: int = 0,
 ) -> OwnData:
     """Read sequences, scale them and split them into training, validation and test parts without leakage.
@@ -122,6 +124,7 @@ def prepare(
         stride: steps between the starts of successive training windows.
         split: ``time``, ``sequence``, or ``auto``: by time if there are fewer than ten sequences.
         test: a source like the first; it then is the test part.
+        shares: of the training, validation and test parts.
         seed: seed of a split by sequence.
 
     >>> import numpy as np, tdvae
@@ -135,6 +138,7 @@ def prepare(
             raise InputError(f"{name}: expected at least 1, got {value}")
     if seed < 0:
         raise InputError(f"seed: expected at least 0, got {seed}")
+    check_shares(shares)
     columns = Columns(_names(values), _names(known), id, time, group)
     series = read(source, columns)
     if isinstance(series, Recording):
@@ -154,7 +158,14 @@ def prepare(
             raise InputError("test: expected sequences of the same kind, got a recording")
         series, held_out = _joined(series, other), len(other)
     parts = splits.split_series(
-        series.lengths, longest_jump, seed, split, series.groups, None if held_out else series.offsets, held_out
+        series.lengths,
+        longest_jump,
+        seed,
+        split,
+        series.groups,
+        None if held_out else series.offsets,
+        held_out,
+        shares,
     )
     return _assemble(series, parts, longest_jump, window, stride, calendar, notes, _digest(source))
 

@@ -16,7 +16,9 @@ import safetensors.torch
 import torch
 
 from tdvae.errors import InputError
+from tdvae.forecasting.linear import fit_linear_part
 from tdvae.forecasting.monitor import ForecastMonitor
+from tdvae.forecasting.origins import CONTEXT_SHARE, held_out_origins
 from tdvae.forecasting.preparation import OwnData
 from tdvae.jumps import Jumps, Uniform, Widening
 from tdvae.models import TDVAE, ConvTDVAEConfig, for_data, for_pictures
@@ -34,6 +36,10 @@ WARMUP = 200  # steps; at most a tenth of the training
 LEAST_STEPS = 100  # of a training within a number of minutes
 TRAINING_SHARE = 0.85  # of these minutes; the rest is for validation and evaluation
 DATA_FILE = "data.safetensors"  # in a run folder
+MOST_LAGS, MOST_NUMBERS = 36, 240  # of the linear part: last observations, and numbers in them
+MOST_LINEAR_JUMPS = 100
+MOST_HISTORY = 5_000  # sequences that the linear part is fitted on
+MOST_ORIGINS = 1_000  # of validation sequences that choose its form
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,10 @@ class Recipe:
     ) -> FitResult:
         """Train with `tdvae.fit`. Forecasts of the validation sequences choose the weights and calibrate them.
 
+        Before training, the linear part of the model is fitted by least squares. If training does not improve the
+        forecasts of the validation sequences by more than two standard errors, the model stays the linear regression
+        that it started from.
+
         Prepared data have a validation part of their own, and the run keeps what it needs of them to be evaluated and
         to forecast. For pictures, whose forecasts take long, the loss chooses the weights.
         """
@@ -68,16 +78,21 @@ class Recipe:
         if isinstance(data, OwnData):
             checked, context, own = data.validated.sequences, data.validated.context, data
             train, validation, info = own.train, own.validation, {**own.info(), **(info or {})}
-            files = {DATA_FILE: _stored(own)}
+            files, history = {DATA_FILE: _stored(own)}, own.history
         else:
             train, context = data, 0
             if validation is None:
                 raise InputError("validation: expected sequences, unless the data come from tdvae.prepare; got None")
             checked = validation.select(torch.arange(len(validation)))
-        monitor = None
-        if not isinstance(self.learner.model.config, ConvTDVAEConfig):
+            history = data.select(torch.arange(min(len(data), MOST_HISTORY)))
+        monitor, model = None, self.learner.model
+        if isinstance(model, TDVAE) and not isinstance(model.config, ConvTDVAEConfig):
             longest, seed = self.jumps.longest, self.config.seed
-            monitor = ForecastMonitor.up_to(longest, self.learner.model, checked, seed, context)
+            initial = None
+            if model.linear is not None:
+                fit_linear_part(model, history, checked, held_out_origins(checked, context, longest, MOST_ORIGINS))
+                initial = deepcopy(model.state_dict())
+            monitor = ForecastMonitor.up_to(longest, model, checked, seed, context, initial)
         return fit(
             self.learner, train, self.jumps, self.config, run_dir, validation, resume, info, progress, monitor, files
         )
@@ -187,8 +202,20 @@ def _model(data: Sequences | OwnData, longest_jump: int, options: dict[str, Any]
         if data.encoding.classes is not None:
             check_classes(data.encoding.classes, tuple(some.x.shape[2:]))
             options = {"classes": data.encoding.classes, **options}
-        return for_data(some, **{"octaves": octaves, **options})
-    return for_data(data, **{"octaves": octaves, **options})
+        linear = _linear_part(some, data.window, longest_jump, options)
+        return for_data(some, **{"octaves": octaves, **linear, **options})
+    linear = _linear_part(data, None, longest_jump, options)
+    return for_data(data, **{"octaves": octaves, **linear, **options})
+
+
+def _linear_part(data: Sequences, window: int | None, longest_jump: int, options: dict[str, Any]) -> dict[str, int]:
+    """The size of the linear part, for vectors of numbers; none if an option rules it out."""
+    ruled_out = ("likelihood", "observed_state", "noise", "max_latent_dt", "smoothing_sees_b2")
+    size = math.prod(data.x.shape[2:])
+    if not data.x.is_floating_point() or data.x.ndim != 3 or size > MOST_NUMBERS or options.keys() & set(ruled_out):
+        return {}
+    lags = min(MOST_LAGS, MOST_NUMBERS // size, math.ceil((window or int(data.lengths.max())) / CONTEXT_SHARE))
+    return {"linear_jumps": min(longest_jump, MOST_LINEAR_JUMPS), "lags": lags}
 
 
 def _train_config(model: TDVAE, seed: int, batch_size: int | None) -> TrainConfig:

@@ -72,6 +72,7 @@ def split_series(
     groups: Sequence[str] | None = None,
     offsets: Sequence[int] | None = None,
     held_out: int = 0,
+    shares: tuple[float, float, float] = SHARES,
 ) -> Split:
     """Split sequences into three parts.
 
@@ -83,12 +84,13 @@ def split_series(
         offsets: the step at which each sequence starts on a common time axis. A split by time is then at the same
             times in all of them.
         held_out: the last so many sequences are the test part, and only the others are split.
+        shares: of the training, validation and test parts.
     """
     own = len(lengths) - held_out
     whole = [Span(number, 0, length) for number, length in enumerate(lengths)]
     by_time = by == "time" or (by == "auto" and own < MANY and groups is None)
     if by_time:
-        train, validation, test = _by_time(lengths[:own], longest_jump, offsets, two_parts=held_out > 0)
+        train, validation, test = _by_time(lengths[:own], longest_jump, offsets, held_out > 0, shares)
         if held_out:
             return Split(train, validation, tuple(whole[own:]), "file", by_time=True)
         return Split(train, validation, test, "time", by_time=True)
@@ -98,7 +100,7 @@ def split_series(
         what = "sequences" if groups is None else "groups"
         raise InputError(f"data: expected at least {least} {what} to split into {least} parts, got {len(members)}")
     order = torch.randperm(len(members), generator=Generator().manual_seed(seed)).tolist()
-    sizes = share_sizes(max(3, len(members)), SHARES)
+    sizes = share_sizes(max(3, len(members)), shares)
     cuts = (sizes[0], sizes[0] + sizes[1])
     if held_out:
         cuts = (len(members) - sizes[1], len(members))
@@ -117,7 +119,11 @@ def _members(groups: Sequence[str]) -> list[list[int]]:
 
 
 def _by_time(
-    lengths: Sequence[int], gap: int, offsets: Sequence[int] | None, two_parts: bool
+    lengths: Sequence[int],
+    gap: int,
+    offsets: Sequence[int] | None,
+    two_parts: bool,
+    shares: tuple[float, float, float],
 ) -> tuple[tuple[Span, ...], tuple[Span, ...], tuple[Span, ...]]:
     """Cut at the same times if there are offsets, else at the same shares of each sequence."""
     if offsets is None:
@@ -127,7 +133,7 @@ def _by_time(
         axes = [(end, offset) for offset in offsets]
     parts: tuple[list[Span], list[Span], list[Span]] = ([], [], [])
     for number, ((axis, offset), length) in enumerate(zip(axes, lengths, strict=True)):
-        for part, (start, stop) in zip(parts, _cut(axis, gap, two_parts), strict=True):
+        for part, (start, stop) in zip(parts, _cut(axis, gap, two_parts, shares), strict=True):
             span = Span(number, max(0, start - offset), min(length, stop - offset))
             if len(span) > gap:  # a shorter one has no room for the longest jump
                 part.append(span)
@@ -141,12 +147,12 @@ def _by_time(
     return tuple(parts[0]), tuple(parts[1]), tuple(parts[2])
 
 
-def _cut(steps: int, gap: int, two_parts: bool) -> list[tuple[int, int]]:
+def _cut(steps: int, gap: int, two_parts: bool, shares: tuple[float, float, float]) -> list[tuple[int, int]]:
     """The ranges of the three parts of a time axis. With ``two_parts`` the test part is empty."""
     held = 1 if two_parts else 2
     least = gap + 1  # of each part, so that the longest jump has room
-    part = max(least, round(SHARES[1] * (steps - held * gap)))
-    end_of_training = steps - held * (part + gap)
+    validation, test = (max(least, round(share * (steps - held * gap))) for share in shares[1:])
+    end_of_training = steps - validation - gap - (0 if two_parts else test + gap)
     if end_of_training < 2 * least:
         raise InputError(
             f"data: expected at least {2 * least + held * (least + gap)} steps to split by time with jumps of up to "
@@ -155,7 +161,7 @@ def _cut(steps: int, gap: int, two_parts: bool) -> list[tuple[int, int]]:
     second = end_of_training + gap
     if two_parts:
         return [(0, end_of_training), (second, steps), (steps, steps)]
-    return [(0, end_of_training), (second, second + part), (steps - part, steps)]
+    return [(0, end_of_training), (second, second + validation), (steps - test, steps)]
 
 
 @dataclass(frozen=True, eq=False)

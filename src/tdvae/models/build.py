@@ -35,6 +35,7 @@ from tdvae.models.tdvae import TDVAE, BeliefLadder, SmoothingLadder, TransitionL
 from tdvae.nn.conv import ConvSizes, FrameEncoder, block_runner
 from tdvae.nn.dense import JumpEmbedding, MapFactory, ObservationEncoder, map_factory
 from tdvae.nn.drift import Drift, Residual, Rotation
+from tdvae.nn.linear import LinearForecast
 from tdvae.nn.recurrent import (
     ActionSummary,
     BeliefNetwork,
@@ -108,7 +109,13 @@ def _tdvae(config: TDVAEConfig) -> TDVAE:
     p_T = TransitionLadder(
         sizes, make_map, transition_dt, drift, summary, config.init_log_sigma, config.max_latent_dt, observed
     )
-    return TDVAE(config, encoder, belief, read, p_B, q_S, p_T, _state_decoder(config, p_T, observed))
+    if not config.linear_jumps:
+        return TDVAE(config, encoder, belief, read, p_B, q_S, p_T, _state_decoder(config, p_T, observed))
+    size = math.prod(config.event_shape)
+    linear = LinearForecast(config.lags, size, config.linear_jumps, config.actions)
+    inputs = config.latent * config.layers + 2 * size + p_T.features_size
+    p_D = GaussianDecoder(inputs, config.event_shape, config.decoder, predicts_sigma=True, has_base=True)
+    return TDVAE(config, encoder, belief, read, p_B, q_S, p_T, p_D, linear)
 
 
 def _conv_tdvae(config: ConvTDVAEConfig) -> TDVAE:

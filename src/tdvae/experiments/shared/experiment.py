@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -21,7 +21,7 @@ from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block
 from tdvae.saved import SavedModel
-from tdvae.training import Monitor, TrainConfig
+from tdvae.training import FitResult, Monitor, TrainConfig
 from tdvae.types import Sequences, SequenceSource
 
 
@@ -61,6 +61,8 @@ class Training:
     validation: SequenceSource | None = None
     info: dict[str, Any] = field(default_factory=dict)  # saved in the run beside the experiment and preset names
     monitor: Monitor | None = None
+    # Called instead of `tdvae.fit`, with run_dir, resume, info and progress as keyword arguments
+    start: Callable[..., FitResult] | None = None
 
 
 @dataclass(frozen=True)
