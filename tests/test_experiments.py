@@ -141,77 +141,26 @@ def test_fits_to_exact_signals_agree_with_the_posterior_and_the_truth() -> None:
     assert float((amplitude - true_amplitude).abs().mean()) < 0.2
 
 
-# Baselines on the user's data
-
-
-def gaussian_nll(x: Any, mean: Any, sigma: Any) -> float:
-    """The NLL summed over features and averaged over sequences, computed independently."""
-    per_feature = 0.5 * np.log(2 * np.pi) + np.log(sigma) + 0.5 * ((x - mean) / sigma) ** 2
-    return float(per_feature.sum(-1).mean())
+# Evaluation on the user's data
 
 
 def tiny_measures(own: OwnData) -> Measures:
     torch.manual_seed(0)
     model = tdvae.recipe(own, latent=2, belief=4, hidden=4, decoder=(4,)).learner.model
-    return evaluate(model, own.history, own.test, own.longest_jump, seed=0)
-
-
-def at_origins(x: np.ndarray, origins: list[int], dt: int) -> tuple[np.ndarray, np.ndarray]:
-    """The observations dt steps after each origin that leaves room for them, and those at the origins."""
-    there = [origin for origin in origins if origin + dt <= x.shape[1]]
-    return np.concatenate([x[:, o + dt - 1] for o in there]), np.concatenate([x[:, o - 1] for o in there])
-
-
-def test_baselines_equal_independently_computed_gaussians() -> None:
-    """Random walks with drift and two features of different scale, fitted on the training part, scored on the test."""
-    generator = np.random.default_rng(0)
-    own = tdvae.prepare(generator.normal([0.1, 0.0], [1.0, 20.0], (40, 12, 2)).cumsum(1), 5, seed=3)
-    measures = tiny_measures(own)
-    assert set(measures) == {"nll", "coverage_50", "coverage_90", "nll_marginal", "nll_last_value"}
-    assert [list(by_dt) for by_dt in measures.values()] == [["1", "2", "5"]] * 5
-    train, test = (part.x.double().numpy() for part in (own.history, own.test.sequences))
-    steps = train.reshape(-1, 2)
-    for dt in (1, 2, 5):
-        future, last = at_origins(test, [4, 5, 7, 9, 11], dt)
-        marginal = gaussian_nll(future, steps.mean(0), steps.std(0))
-        change = np.sqrt(((train[:, dt:] - train[:, :-dt]) ** 2).mean((0, 1)))
-        assert measures["nll_marginal"][str(dt)] == pytest.approx(marginal, rel=1e-4)
-        assert measures["nll_last_value"][str(dt)] == pytest.approx(gaussian_nll(future, last, change), rel=1e-4)
-    assert measures["nll_last_value"]["1"] < measures["nll_marginal"]["1"]  # expected for a random walk
-
-
-def test_baselines_ignore_padding() -> None:
-    """Sequences of different lengths with large values in the padding, which no baseline may use."""
-    x = np.random.default_rng(1).normal(3.0, 1.0, size=(30, 10, 1)).astype(np.float32)
-    lengths = np.full(30, 10)
-    lengths[::2] = 6
-    x[::2, 6:] = 1e6
-    own = tdvae.prepare({"x": x, "lengths": lengths}, 2)
-    measures = tiny_measures(own)
-    train, test = own.history, own.test.sequences
-    sequences = [row[:length].double().numpy() for row, length in zip(train.x, train.lengths, strict=True)]
-    steps = np.concatenate(sequences)
-    assert int(test.lengths.min()) == 6
-    seen = test.x[:, :6].double().numpy()
-    for dt in (1, 2):
-        future, last = at_origins(seen, [2, 3, 4, 5], dt)
-        change = np.concatenate([row[dt:] - row[:-dt] for row in sequences])
-        spread = np.sqrt((change**2).mean(0))
-        marginal = gaussian_nll(future, steps.mean(0), steps.std(0))
-        assert measures["nll_marginal"][str(dt)] == pytest.approx(marginal, rel=1e-4)
-        assert measures["nll_last_value"][str(dt)] == pytest.approx(gaussian_nll(future, last, spread), rel=1e-4)
+    return evaluate(model, own.history, own.test, own.longest_jump, seed=0).measures
 
 
 @pytest.mark.parametrize("kind", ["bits", "classes"])
 def test_marginal_of_binary_and_categorical_data_is_their_frequency(kind: str) -> None:
-    """It is close to the entropy of uniform values, for every feature. There is no last-value baseline here."""
+    """It is close to the entropy of uniform values. There is no other baseline for such data."""
     sides = 2 if kind == "bits" else 4
     x = np.random.default_rng(2).integers(0, sides, (200, 8, 3))
     measures = tiny_measures(tdvae.prepare(x.astype(bool) if kind == "bits" else x, 2))
-    assert set(measures) == {"nll", "nll_marginal"}
+    assert set(measures) == {"nll"}
+    assert set(measures["nll"]) == {"tdvae", "marginal"}
     for dt in ("1", "2"):
-        assert measures["nll_marginal"][dt] == pytest.approx(3 * math.log(sides), rel=0.03)
-        assert math.isfinite(measures["nll"][dt])
+        assert measures["nll"]["marginal"][dt] == pytest.approx(math.log(sides), rel=0.03)
+        assert math.isfinite(measures["nll"]["tdvae"][dt])
 
 
 def test_class_missing_from_the_training_data_has_a_finite_score(
@@ -225,7 +174,7 @@ def test_class_missing_from_the_training_data_has_a_finite_score(
     np.savez(tmp_path / "x.npz", x=x)
     command(["fit", str(tmp_path / "x.npz"), *FASTEST, "--run-dir", str(tmp_path / "run")], monkeypatch)
     measures = RUNS.evaluate(saved.load_saved(tmp_path / "run"), seed=0)
-    assert all(math.isfinite(value) for by_dt in measures.values() for value in by_dt.values())
+    assert all(math.isfinite(value) for by_dt in measures["nll"].values() for value in by_dt.values())
 
 
 # The commands, end to end
@@ -432,19 +381,26 @@ def test_fit_eval_and_rollout_of_own_data(
     np.savez(tmp_path / "mine.npz", **own_arrays(kind))
     run = str(tmp_path / "run")
     command(["fit", str(tmp_path / "mine.npz"), *FAST, "--run-dir", run], monkeypatch)
-    assert "mine.npz: forecasts of held-out sequences" in capsys.readouterr().out
+    output = " ".join(capsys.readouterr().out.split())
+    assert "mine.npz: forecasts of held-out sequences" in output
+    assert "The model is" in output  # the verdict
 
     first, again, other = (output_of(["eval", run, "--seed", seed], monkeypatch, capsys) for seed in ("5", "5", "6"))
     assert_results(first)
     assert first["measures"] == again["measures"]
-    assert first["measures"]["nll"] != other["measures"]["nll"]
-    assert first["measures"]["nll_marginal"] == other["measures"]["nll_marginal"]  # the same held-out sequences
+    nll = first["measures"]["nll"]
+    assert nll["tdvae"] != other["measures"]["nll"]["tdvae"]
+    assert nll["marginal"] == other["measures"]["nll"]["marginal"]  # the same held-out sequences
     continuous = kind not in ("images of bits", "classes")
-    of_numbers = ["nll_last_value", "coverage_50", "coverage_90"]
-    assert set(first["measures"]) == {"nll", "nll_marginal", *(of_numbers if continuous else [])}
-    for by_dt in first["measures"].values():
+    of_numbers = {"crps", "rmse", "coverage_50", "coverage_90"}
+    differences = {"nll_difference", "nll_difference_error", "nll_sampling_error"}
+    assert set(first["measures"]) == {"nll", *differences, *(of_numbers if continuous else [])}
+    assert {"last_value", "linear"} <= set(nll) if continuous else set(nll) == {"tdvae", "marginal"}
+    for by_dt in nll.values():
         assert list(by_dt) == ["1", "2"]
         assert all(math.isfinite(number["mean"]) for number in by_dt.values())
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["measures"]["nll"].keys() == nll.keys()
+    assert (tmp_path / "run" / "forecasts.png").exists() is continuous
 
     if kind != "classes":  # `tdvae rollout` does not support classes
         rows = output_of(["rollout", run, "--from", "3", "--jumps", "2,1"], monkeypatch, capsys)

@@ -91,6 +91,8 @@ class Fit:
     """Split each sequence by time, or by sequence. auto: by time if there are fewer than ten sequences."""
     test_file: Path | None = None
     """Test on this file instead of a part of the first."""
+    season: int | None = None
+    """Steps of a season, for the seasonal forecaster that the model is compared with; by default it is looked for."""
     longest_jump: int = 10
     """Train on jumps of 1 to this many time steps."""
     steps: int = 10_000
@@ -145,6 +147,7 @@ class Fit:
                     "stride": self.stride,
                     "split": self.split,
                     "test": self.test_file,
+                    "season": self.season,
                 },
                 recipe={
                     "steps": self.steps,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,10 +12,10 @@ from typing import Any
 
 from tdvae.errors import InputError
 from tdvae.forecasting.forecaster import Forecaster, check_output
-from tdvae.forecasting.own_data import evaluate, tables
+from tdvae.forecasting.own_data import evaluate, origins, tables
 from tdvae.forecasting.preparation import OwnData, prepare
 from tdvae.forecasting.recipe import Recipe, recipe
-from tdvae.reporting.results import summarise
+from tdvae.reporting.results import results, write_results
 from tdvae.reporting.tables import show
 from tdvae.saved import load
 from tdvae.training.loop import check_unused
@@ -47,11 +48,33 @@ def fit_file(file: Path, options: Options, run_dir: Path, resume: bool) -> None:
         return
     if result.steps < made.config.steps:
         print(f"stopped early at step {result.steps}: no better validation since step {result.best_step}")
-    measures = evaluate(load(run_dir), own.history, own.test, own.longest_jump, options.seed)
-    show(f"{file.name}: forecasts of held-out sequences", tables(summarise([measures])))
+    print("\n".join(_judge(own, file.name, run_dir, options.seed)))
     print(f"the run is in {run_dir}; forecast with: tdvae forecast {run_dir} --data FILE --steps 1,{own.longest_jump}")
     middle = own.test.context or int(own.test.sequences.lengths.min()) // 2
     print(f"see a held-out sequence with: tdvae rollout {run_dir} --from {middle} --jumps 1,1")
+
+
+def _judge(own: OwnData, name: str, run_dir: Path, seed: int) -> list[str]:
+    """Evaluate a run on held-out data, print the tables, and write results.json and the figure to its folder."""
+    begin, model = time.monotonic(), load(run_dir)
+    evaluation = evaluate(model, own.history, own.test, own.longest_jump, seed, own.season)
+    content = results("fit", "own data", [seed], time.monotonic() - begin, [evaluation.with_differences()], {})
+    show(f"{name}: forecasts of held-out sequences", tables(content["measures"]))
+    write_results(run_dir / "results.json", content)
+    written = [f"wrote {run_dir / 'results.json'}"]
+    if "crps" in evaluation.measures:
+        from tdvae.forecasting.figure import draw
+
+        path = draw(
+            run_dir / "forecasts.png",
+            evaluation,
+            model,
+            own.test.sequences,
+            origins(own.test, own.longest_jump),
+            f"{name}: forecasts of held-out sequences",
+        )
+        written.append(f"wrote {path}")
+    return written
 
 
 def _recipe(own: OwnData, options: Options, resumed: Path | None) -> Recipe:

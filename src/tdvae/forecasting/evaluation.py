@@ -133,6 +133,19 @@ class Comparison:
         return self.difference > 2 * self.error
 
 
+def comparisons(nll: Measures, measures: Measures) -> dict[int, Comparison]:
+    """The comparisons, from summarised measures of `Evaluation.with_differences`."""
+    others = {name: of for name, of in nll.items() if name != "tdvae" and name in LABELS}
+    return {
+        int(dt): Comparison(
+            min(others, key=lambda name: others[name][dt]["mean"]),
+            difference["mean"],
+            measures["nll_difference_error"][dt]["mean"],
+        )
+        for dt, difference in measures["nll_difference"].items()
+    }
+
+
 def verdict(comparisons: dict[int, Comparison]) -> str:
     """The comparison in words. A difference counts if it is above two standard errors."""
     better = [dt for dt, each in comparisons.items() if each.better]
@@ -253,6 +266,7 @@ def _score_batch(
     dimensions = there.sum(1)
     log_weights = torch.where(there, _log_probs(units, x), 0).sum(-1)
     if importance:
+        assert isinstance(model, TDVAE)
         pairs = Pairs(at.t[:, None], at.t[:, None] + dt)
         log_weights = pair_log_weights(model, sequences, pairs, samples)[..., 0].double()
         log_weights = log_weights + torch.where(there, standard.scale.log(), 0).sum(-1)

@@ -64,6 +64,7 @@ class OwnData:
     split: str
     notes: tuple[str, ...] = ()
     sha256: str = ""
+    season: int | None = None  # steps of a season; None: it is looked for
 
     def info(self) -> dict[str, Any]:
         """What a run stores in its config, as JSON-compatible values."""
@@ -73,6 +74,7 @@ class OwnData:
             "encoding": self.encoding.describe(),
             "longest_jump": self.longest_jump,
             "window": self.window,
+            "season": self.season,
             "context": self.test.context,
             "split": self.split,
             "sha256": self.sha256,
@@ -105,6 +107,7 @@ def prepare(
     split: SplitBy = "auto",
     test: Source | None = None,
     shares: tuple[float, float, float] = splits.SHARES,
+    season: int | None = None,
     seed: int = 0,
 ) -> OwnData:
     """Read sequences, scale them and split them into training, validation and test parts without leakage.
@@ -124,6 +127,7 @@ def prepare(
         stride: steps between the starts of successive training windows.
         split: ``time``, ``sequence``, or ``auto``: by time if there are fewer than ten sequences.
         test: a source like the first; it then is the test part.
+        season: steps of a season, for the seasonal forecaster of the evaluation. By default it is looked for.
         shares: of the training, validation and test parts.
         seed: seed of a split by sequence.
 
@@ -167,7 +171,12 @@ def prepare(
         held_out,
         shares,
     )
-    return _assemble(series, parts, longest_jump, window, stride, calendar, notes, _digest(source))
+    own = _assemble(series, parts, longest_jump, window, stride, calendar, notes, _digest(source))
+    if season is not None and not 1 <= season < own.history.horizon:
+        raise InputError(
+            f"season: expected 1 to {own.history.horizon - 1} steps, as in the training part, got {season}"
+        )
+    return replace(own, season=season)
 
 
 def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
