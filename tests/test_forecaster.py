@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import tdvae
-from tdvae import cli
-from tdvae.forecasting import Forecaster
+from tdvae import cli, saved
+from tdvae.envs import first_person
+from tdvae.forecasting import RUNS, Forecaster
 from tdvae.forecasting.forecaster import compose
 
 JUMP, STEPS = 4, [1, 4, 11]
@@ -188,8 +189,23 @@ def test_bytes_of_pictures_get_a_convolutional_model_of_a_size_that_fits(tmp_pat
     assert sum(p.numel() for p in tdvae.recipe(data).learner.parameters()) < 3e6
     recipe.fit(data, run_dir=tmp_path / "run", progress="none")
     forecasts = Forecaster.load(tmp_path / "run").forecast(x[:1], [1])
+    measures = RUNS.evaluate(saved.load_saved(tmp_path / "run"), seed=0)
+    assert set(measures) == {"nll", "nll_marginal"}
+    assert measures["nll_marginal"]["1"] == pytest.approx(12 * 12 * 3 * np.log(256), rel=0.3)  # padded to 12 columns
     assert forecasts.mean.shape == (1, 1, 12, 10, 3)
     assert 0 <= forecasts.quantiles.min() <= forecasts.quantiles.max() <= 255
+
+
+def test_a_recording_is_fitted(tmp_path: Path) -> None:
+    world = first_person.open_world("tdvae/Corridors-v0", None, 16, None)
+    first_person.record(world, tmp_path / "walk.h5", 60, 0, 10, 16)
+    world.close()
+    data = tdvae.prepare(tmp_path / "walk.h5", 2, window=5)
+    assert data.encoding.actions == 3
+    assert data.split.startswith("split by episode")
+    recipe = tdvae.recipe(data, steps=1, channels=4, canvas=4, belief=8, layers=1, batch_size=2)
+    recipe.fit(data, run_dir=tmp_path / "run", progress="none")
+    assert RUNS.held_out(saved.load_saved(tmp_path / "run"), seed=0).x.shape == (1, 5, 3, 16, 16)
 
 
 def test_integers_that_would_need_too_many_logits_are_refused() -> None:
@@ -228,3 +244,19 @@ def test_the_time_of_a_step_is_measured_without_changing_the_model() -> None:
     assert recipe.seconds_per_step(data) > 0
     assert torch.equal(torch.rand(2), expected)
     assert all(torch.equal(value, before[name]) for name, value in recipe.learner.state_dict().items())
+
+
+def test_a_table_with_gaps_is_trained_on_evaluated_and_forecast(tmp_path: Path) -> None:
+    frame = sales().drop(columns="mode")
+    frame.loc[20:24, "level"] = np.nan
+    frame = frame.drop(index=[50, 51, 130, 195])  # gaps in the time stamps
+    frame.to_csv(tmp_path / "gaps.csv", index=False)
+    options = ["--longest-jump", str(JUMP), "--steps", "4", "--window", "30", "--latent", "2", "--belief", "4"]
+    command("fit", tmp_path / "gaps.csv", *options, "--run-dir", tmp_path / "run")
+    (tmp_path / "gaps.csv").rename(tmp_path / "moved.csv")
+    command("eval", tmp_path / "run")
+    command("rollout", tmp_path / "run", "--from", "20", "--jumps", "2,1")
+    frame.loc[198:, "level"] = np.nan  # the last observations of one column are missing
+    forecasts = Forecaster.load(tmp_path / "run").forecast(frame, STEPS)
+    assert np.isfinite(forecasts.quantiles).all()
+    assert next(forecasts.rows())["day"] == "2024-07-19"

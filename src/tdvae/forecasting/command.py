@@ -48,10 +48,10 @@ def fit_file(file: Path, options: Options, run_dir: Path, resume: bool) -> None:
     if result.steps < made.config.steps:
         print(f"stopped early at step {result.steps}: no better validation since step {result.best_step}")
     measures = evaluate(load(run_dir), own.history, own.test, own.longest_jump, options.seed)
-    show(f"{file.name}: forecasts of held-out steps", tables(summarise([measures])))
-    print(
-        f"the run is in {run_dir}; forecast with: tdvae forecast {run_dir} --data {file} --steps 1,{own.longest_jump}"
-    )
+    show(f"{file.name}: forecasts of held-out sequences", tables(summarise([measures])))
+    print(f"the run is in {run_dir}; forecast with: tdvae forecast {run_dir} --data FILE --steps 1,{own.longest_jump}")
+    middle = own.test.context or int(own.test.sequences.lengths.min()) // 2
+    print(f"see a held-out sequence with: tdvae rollout {run_dir} --from {middle} --jumps 1,1")
 
 
 def _recipe(own: OwnData, options: Options, resumed: Path | None) -> Recipe:

@@ -30,7 +30,7 @@ from tdvae.training.config import derive_seed
 from tdvae.types import Belief, Sequences
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-DENSITY_SAMPLES = 500  # states behind the quantiles
+DENSITY_SAMPLES, PICTURE_SAMPLES = 500, 32  # states behind the quantiles
 DRAWS = 4  # for each of them, if the quantiles of a density have no closed form
 
 
@@ -217,10 +217,11 @@ class Forecaster:
         if self.encoding.actions:
             future = [self.encoding.inputs(series, int(n), length, length + max(steps)) for n in rows]
             actions = torch.from_numpy(np.stack(future))
+        states = PICTURE_SAMPLES if self.encoding.kind == "picture" else DENSITY_SAMPLES
         means, bounds = [], []
         for step in steps:
             known = None if actions is None else actions[:, :step]
-            density = forecast(self.model, belief, compose(step, self.data.longest_jump), DENSITY_SAMPLES, known)
+            density = forecast(self.model, belief, compose(step, self.data.longest_jump), states, known)
             means.append(self._decode(density.mean))
             bounds.append([self._decode(_quantile(density, level)) for level in levels])
         quantiles = np.moveaxis(np.array(bounds), 0, 2) if levels else np.zeros((0, *self._shape(rows, steps)))
