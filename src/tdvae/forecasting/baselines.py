@@ -88,9 +88,8 @@ def last_observed(values: Tensor, there: Tensor, season: int = 1) -> Tensor:
 
 @dataclass(frozen=True)
 class Regression:
-    """Linear regression with a ridge penalty. `lags` and `penalty` have the least leave-one-out error."""
+    """Linear regression with the ridge penalty of the least leave-one-out error."""
 
-    lags: int
     penalty: float
     weights: Tensor  # (features + 1, D); the last row is the intercept
     spread: Tensor  # (D,) root mean square of the leave-one-out errors
@@ -101,16 +100,17 @@ def fit_linear(train: Sequences, dt: int, standard: Standard) -> Forecaster:
     origins = rolling_origins(train, MOST_ROWS).with_target(train, dt)
     if not len(origins):
         raise InputError(f"train: expected a sequence longer than δt = {dt}, got at most {int(train.lengths.max())}")
-    candidates = []
+    candidates: dict[int, Regression] = {}
     for lags in (lags for lags in LAGS if lags < int(train.lengths.max())):
         features, targets, there = distinct_rows(
             _features(train, origins, dt, lags, standard), *_targets(train, origins, dt, standard)
         )
-        candidates.append(regress(features, targets, there > 0, lags))
-    fitted = min(candidates, key=lambda regression: float(regression.spread.log().sum()))
+        candidates[lags] = regress(features, targets, there > 0)
+    lags = min(candidates, key=lambda lags: float(candidates[lags].spread.log().sum()))
+    weights, spread = candidates[lags].weights, candidates[lags].spread
 
     def forecast(sequences: Sequences, at: Origins) -> DiagonalNormal:
-        return _normal(_with_one(_features(sequences, at, dt, fitted.lags, standard)) @ fitted.weights, fitted.spread)
+        return _normal(_with_one(_features(sequences, at, dt, lags, standard)) @ weights, spread)
 
     return forecast
 
@@ -124,7 +124,7 @@ def distinct_rows(*parts: Tensor) -> list[Tensor]:
     return list(rows.split([part.shape[1] for part in parts], dim=1))
 
 
-def regress(features: Tensor, targets: Tensor, there: Tensor, lags: int = 1) -> Regression:
+def regress(features: Tensor, targets: Tensor, there: Tensor) -> Regression:
     """Regress targets (M, D) on features (M, F), with the penalty of the least leave-one-out error.
 
     ``there`` (M, D) is False for missing targets; a missing one is replaced by 0 and left out of the error. The
@@ -144,7 +144,7 @@ def regress(features: Tensor, targets: Tensor, there: Tensor, lags: int = 1) -> 
         errors = (targets - rotated @ fitted) / (1 - h)
         spread = (torch.where(there, errors, 0).square().sum(0) / count).sqrt().clamp(min=SMALLEST_SPREAD)
         if best is None or float(spread.log().sum()) < float(best.spread.log().sum()):
-            best = Regression(lags, penalty, vectors @ fitted, spread)
+            best = Regression(penalty, vectors @ fitted, spread)
     assert best is not None
     return best
 

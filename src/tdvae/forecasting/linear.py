@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tdvae.distributions import DiagonalNormal
-from tdvae.forecasting.baselines import LAGS, Regression, distinct_rows, regress
+from tdvae.forecasting.baselines import LAGS, distinct_rows, regress
 from tdvae.forecasting.origins import Origins, observed, rolling_origins
 from tdvae.models import TDVAE
 from tdvae.models.decoders import GaussianDecoder
@@ -36,30 +36,66 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Fitted:
+    """A fitted linear forecast."""
+
+    window: Tensor  # (K, D, D) weights of the last K observations
+    actions: Tensor  # (A, D) weights of the actions of the jump
+    bias: Tensor  # (D,)
+    spread: Tensor  # (D,) root mean square of the leave-one-out errors
+
+    @property
+    def log_spread(self) -> float:
+        return float(self.spread.log().mean())
+
+
+@dataclass(frozen=True)
 class Rows:
-    """What a regression is fitted on, in the units of the model."""
+    """What a forecast is fitted on, in the units of the model."""
 
     windows: Tensor  # (M, K, D) the last K observations, the last one first
     actions: Tensor  # (M, A) numbers of the actions of the jump
     targets: Tensor  # (M, D)
     there: Tensor  # (M, D) False for missing targets
 
-    def design(self, choice: Choice) -> tuple[Tensor, Tensor]:
-        """Actions, earlier observations minus the last, and the last if its level is used; and the last (M, D)."""
-        last = self.windows[:, 0]
+    def fit(self, choice: Choice) -> Fitted:
+        """Regress changes on changes; with the level, also values on values, and take what leaves less error.
+
+        The two differ in what the penalty draws them to: the last value, or the mean.
+        """
+        of_changes = self._fit_changes(choice)
+        if not choice.level:
+            return of_changes
+        return min(of_changes, self._fit_values(choice), key=lambda fitted: fitted.log_spread)
+
+    def _fit_changes(self, choice: Choice) -> Fitted:
+        last, size = self.windows[:, 0], self.targets.shape[1]
         changes = (self.windows[:, 1 : choice.lags] - last[:, None]).flatten(1)
         features = torch.cat([self.actions, changes, *([last] if choice.level else [])], dim=1)
-        return features, last
+        found = regress(features, self.targets - last, self.there)
+        of_actions, of_changes, of_level, bias = found.weights.split(
+            [self.actions.shape[1], (choice.lags - 1) * size, size if choice.level else 0, 1]
+        )
+        window = torch.zeros(self.windows.shape[1], size, size, dtype=last.dtype)
+        window[1 : choice.lags] = of_changes.unflatten(0, (choice.lags - 1, size))
+        window[0] = torch.eye(size, dtype=last.dtype) - window[1:].sum(0)
+        if choice.level:
+            window[0] += of_level
+        return Fitted(window, of_actions, bias[0], found.spread)
 
-    def fit(self, choice: Choice) -> Regression:
-        features, last = self.design(choice)
-        return regress(features, self.targets - last, self.there, choice.lags)
+    def _fit_values(self, choice: Choice) -> Fitted:
+        size = self.targets.shape[1]
+        features = torch.cat([self.actions, self.windows[:, : choice.lags].flatten(1)], dim=1)
+        found = regress(features, self.targets, self.there)
+        of_actions, of_values, bias = found.weights.split([self.actions.shape[1], choice.lags * size, 1])
+        window = torch.zeros(self.windows.shape[1], size, size, dtype=features.dtype)
+        window[: choice.lags] = of_values.unflatten(0, (choice.lags, size))
+        return Fitted(window, of_actions, bias[0], found.spread)
 
-    def nll(self, regression: Regression, choice: Choice) -> float:
-        """The mean NLL of a regression per dimension."""
-        features, last = self.design(choice)
-        mean = last + features @ regression.weights[:-1] + regression.weights[-1]
-        density = DiagonalNormal(mean, regression.spread.log().expand_as(mean), event_ndim=0)
+    def nll(self, fitted: Fitted) -> float:
+        """The mean NLL of a forecast per dimension."""
+        mean = torch.einsum("mkd,kde->me", self.windows, fitted.window) + self.actions @ fitted.actions + fitted.bias
+        density = DiagonalNormal(mean, fitted.spread.log().expand_as(mean), event_ndim=0)
         return -float(torch.where(self.there, density.log_prob(self.targets), 0).sum() / self.there.sum())
 
 
@@ -75,22 +111,21 @@ def fit_linear_part(model: TDVAE, data: Sequences, validation: Sequences, origin
     compared = [dt for dt in HORIZONS if dt in fitted]
     lags = min(
         sorted({min(lags, model.lags) for lags in (*LAGS, model.lags)}),
-        key=lambda lags: sum(float(fitted[dt].fit(Choice(lags, True)).spread.log().mean()) for dt in compared),
+        key=lambda lags: sum(fitted[dt].fit(Choice(lags, True)).log_spread for dt in compared),
     )
     used = {dt: origins.with_target(validation, dt) for dt in compared}
     held_out = {dt: _rows(model, linear, validation, at, dt) for dt, at in used.items() if len(at)}
 
     def score(choice: Choice) -> float:
         """The NLL in training, by leave-one-out, plus that on the validation sequences, which are few."""
-        regressions = {dt: fitted[dt].fit(choice) for dt in held_out}
-        return sum(float(r.spread.log().mean()) + held_out[dt].nll(r, choice) for dt, r in regressions.items())
+        found = {dt: fitted[dt].fit(choice) for dt in held_out}
+        return sum(each.log_spread + held_out[dt].nll(each) for dt, each in found.items())
 
     choice = min((Choice(lags, level) for level in (True, False)), key=score)
     for dt in range(1, linear.jumps + 1):
-        regression = fitted[min(dt, longest)].fit(choice)
-        of_actions, of_window, linear.bias[dt - 1] = _split_weights(regression, linear, choice)
-        linear.action_weight[dt - 1], linear.weight[dt - 1] = of_actions, of_window
-        linear.log_sigma[dt - 1] = regression.spread.log()
+        found = fitted[min(dt, longest)].fit(choice)
+        linear.weight[dt - 1], linear.action_weight[dt - 1] = found.window.flatten(0, 1), found.actions
+        linear.bias[dt - 1], linear.log_sigma[dt - 1] = found.bias, found.spread.log()
     return choice
 
 
@@ -113,18 +148,3 @@ def _rows(model: TDVAE, linear: LinearForecast, data: Sequences, origins: Origin
     targets = torch.where(there, x.flatten(1), 0)
     flat, actions, targets, given = distinct_rows(windows.flatten(1), actions, targets, there)
     return Rows(flat.unflatten(1, windows.shape[1:]), actions, targets, given > 0)
-
-
-def _split_weights(regression: Regression, linear: LinearForecast, choice: Choice) -> tuple[Tensor, Tensor, Tensor]:
-    """The weights of the regression as those of the actions and of a window of observations, and the intercept."""
-    actions, size = linear.action_weight.shape[1], linear.bias.shape[1]
-    of_actions, of_changes, of_level, bias = regression.weights.split(
-        [actions, (choice.lags - 1) * size, size if choice.level else 0, 1]
-    )
-    changes = of_changes.unflatten(0, (choice.lags - 1, size))
-    found = torch.zeros(linear.lags, size, size, dtype=changes.dtype)
-    found[0] = torch.eye(size, dtype=changes.dtype) - changes.sum(0)
-    if choice.level:
-        found[0] += of_level
-    found[1 : choice.lags] = changes
-    return of_actions, found.flatten(0, 1), bias[0]

@@ -23,18 +23,9 @@ from tdvae.training.config import derive_seed
 
 LEVEL = 90  # per cent; the width of this interval determines σ
 HALF_WIDTH = 1.6448536269514722  # of this interval, in σ
-SHARED = (
-    "event_shape",
-    "actions",
-    "missing_values",
-    "likelihood",
-    "encoder",
-    "noise",
-    "belief_network",
-    "belief",
-    "timescales",
-)
-SHARED_READOUT = ("max_frequency", "readout", "readout_hidden", "blocks")
+DATA_FIELDS = ("event_shape", "actions", "missing_values", "likelihood", "noise")
+BELIEF_FIELDS = ("encoder", "belief_network", "belief", "timescales", "max_frequency")
+READOUT_FIELDS = ("readout", "readout_hidden", "blocks")
 
 
 def next_step(model: Model, seed: int) -> NextStep:
@@ -42,7 +33,8 @@ def next_step(model: Model, seed: int) -> NextStep:
     assert isinstance(model.config, TDVAEConfig)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed))
-        return build(NextStepConfig(**{name: getattr(model.config, name) for name in (*SHARED, *SHARED_READOUT)}))
+        shared = (*DATA_FIELDS, *BELIEF_FIELDS, *READOUT_FIELDS)
+        return build(NextStepConfig(**{name: getattr(model.config, name) for name in shared}))
 
 
 def measures(name: str, horizons: Sequence[int]) -> Measures:
