@@ -28,6 +28,7 @@ from tdvae.experiments.oscillator.presets import PRESETS
 from tdvae.experiments.oscillator.signals import GRID, fit_sinusoid
 from tdvae.forecasting import RUNS, OwnData, evaluate
 from tdvae.reporting.results import Measures, summarise
+from tdvae.types import Sequences
 
 torch.set_num_threads(1)
 
@@ -153,53 +154,39 @@ def gaussian_nll(x: Any, mean: Any, sigma: Any) -> float:
 def tiny_measures(own: OwnData) -> Measures:
     torch.manual_seed(0)
     model = tdvae.recipe(own, latent=2, belief=4, hidden=4, decoder=(4,)).learner.model
-    return evaluate(model, own.history, own.test, own.longest_jump, seed=0)
+    return evaluate(model, own.history, own.test, own.longest_jump, seed=0).measures
 
 
-def at_origins(x: np.ndarray, origins: list[int], dt: int) -> tuple[np.ndarray, np.ndarray]:
-    """The observations dt steps after each origin that leaves room for them, and those at the origins."""
-    there = [origin for origin in origins if origin + dt <= x.shape[1]]
-    return np.concatenate([x[:, o + dt - 1] for o in there]), np.concatenate([x[:, o - 1] for o in there])
+def jumps(sequences: Sequences, dt: int) -> tuple[np.ndarray, np.ndarray]:
+    """The observations dt steps after each origin from the first third of a sequence on, and those at the origins."""
+    pairs = []
+    for x, length in zip(sequences.x.double().numpy(), sequences.lengths.tolist(), strict=True):
+        pairs += [(x[t + dt - 1], x[t - 1]) for t in range(math.ceil(length / 3), length - dt + 1)]
+    future, last = (np.stack(part) for part in zip(*pairs, strict=True))
+    return future, last
 
 
-def test_baselines_equal_independently_computed_gaussians() -> None:
-    """Random walks with drift and two features of different scale, fitted on the training part, scored on the test."""
-    generator = np.random.default_rng(0)
-    own = tdvae.prepare(generator.normal([0.1, 0.0], [1.0, 20.0], (40, 12, 2)).cumsum(1), 5, seed=3)
-    measures = tiny_measures(own)
-    assert set(measures) == {"nll", "coverage_50", "coverage_90", "nll_marginal", "nll_last_value"}
-    assert [list(by_dt) for by_dt in measures.values()] == [["1", "2", "5"]] * 5
-    train, test = (part.x.double().numpy() for part in (own.history, own.test.sequences))
-    steps = train.reshape(-1, 2)
+@pytest.mark.parametrize("padded", [False, True])
+def test_baselines_equal_independently_computed_gaussians(padded: bool) -> None:
+    """Random walks with two features of different scale; large values in the padding, which no baseline may use."""
+    x = np.random.default_rng(0).normal([0.1, 0.0], [1.0, 20.0], (40, 12, 2)).cumsum(1)
+    lengths = np.full(40, 12)
+    if padded:
+        lengths[::2] = 9
+        x[::2, 9:] = 1e6
+    own = tdvae.prepare({"x": x, "lengths": lengths}, 5, seed=3)
+    nll = tiny_measures(own)["nll"]
+    assert set(nll) == {"tdvae", "last_value", "linear", "marginal"}
+    assert all(list(by_dt) == ["1", "2", "5"] for by_dt in nll.values())
+    steps = own.history.x[own.history.mask].double().numpy()
+    units = np.log(steps.std(0)).sum()
     for dt in (1, 2, 5):
-        future, last = at_origins(test, [4, 5, 7, 9, 11], dt)
+        (future, last), (after, before) = jumps(own.test.sequences, dt), jumps(own.history, dt)
         marginal = gaussian_nll(future, steps.mean(0), steps.std(0))
-        change = np.sqrt(((train[:, dt:] - train[:, :-dt]) ** 2).mean((0, 1)))
-        assert measures["nll_marginal"][str(dt)] == pytest.approx(marginal, rel=1e-4)
-        assert measures["nll_last_value"][str(dt)] == pytest.approx(gaussian_nll(future, last, change), rel=1e-4)
-    assert measures["nll_last_value"]["1"] < measures["nll_marginal"]["1"]  # expected for a random walk
-
-
-def test_baselines_ignore_padding() -> None:
-    """Sequences of different lengths with large values in the padding, which no baseline may use."""
-    x = np.random.default_rng(1).normal(3.0, 1.0, size=(30, 10, 1)).astype(np.float32)
-    lengths = np.full(30, 10)
-    lengths[::2] = 6
-    x[::2, 6:] = 1e6
-    own = tdvae.prepare({"x": x, "lengths": lengths}, 2)
-    measures = tiny_measures(own)
-    train, test = own.history, own.test.sequences
-    sequences = [row[:length].double().numpy() for row, length in zip(train.x, train.lengths, strict=True)]
-    steps = np.concatenate(sequences)
-    assert int(test.lengths.min()) == 6
-    seen = test.x[:, :6].double().numpy()
-    for dt in (1, 2):
-        future, last = at_origins(seen, [2, 3, 4, 5], dt)
-        change = np.concatenate([row[dt:] - row[:-dt] for row in sequences])
-        spread = np.sqrt((change**2).mean(0))
-        marginal = gaussian_nll(future, steps.mean(0), steps.std(0))
-        assert measures["nll_marginal"][str(dt)] == pytest.approx(marginal, rel=1e-4)
-        assert measures["nll_last_value"][str(dt)] == pytest.approx(gaussian_nll(future, last, spread), rel=1e-4)
+        last_value = gaussian_nll(future, last, np.sqrt(((after - before) ** 2).mean(0)))
+        assert nll["marginal"][str(dt)] == pytest.approx((marginal - units) / 2, abs=1e-4)
+        assert nll["last_value"][str(dt)] == pytest.approx((last_value - units) / 2, abs=1e-4)
+    assert nll["last_value"]["1"] < nll["marginal"]["1"]  # expected for a random walk
 
 
 @pytest.mark.parametrize("kind", ["bits", "classes"])
@@ -208,10 +195,11 @@ def test_marginal_of_binary_and_categorical_data_is_their_frequency(kind: str) -
     sides = 2 if kind == "bits" else 4
     x = np.random.default_rng(2).integers(0, sides, (200, 8, 3))
     measures = tiny_measures(tdvae.prepare(x.astype(bool) if kind == "bits" else x, 2))
-    assert set(measures) == {"nll", "nll_marginal"}
+    assert set(measures) == {"nll"}
+    assert set(measures["nll"]) == {"tdvae", "marginal"}
     for dt in ("1", "2"):
-        assert measures["nll_marginal"][dt] == pytest.approx(3 * math.log(sides), rel=0.03)
-        assert math.isfinite(measures["nll"][dt])
+        assert measures["nll"]["marginal"][dt] == pytest.approx(math.log(sides), rel=0.03)
+        assert math.isfinite(measures["nll"]["tdvae"][dt])
 
 
 def test_class_missing_from_the_training_data_has_a_finite_score(
@@ -225,7 +213,7 @@ def test_class_missing_from_the_training_data_has_a_finite_score(
     np.savez(tmp_path / "x.npz", x=x)
     command(["fit", str(tmp_path / "x.npz"), *FASTEST, "--run-dir", str(tmp_path / "run")], monkeypatch)
     measures = RUNS.evaluate(saved.load_saved(tmp_path / "run"), seed=0)
-    assert all(math.isfinite(value) for by_dt in measures.values() for value in by_dt.values())
+    assert all(math.isfinite(value) for by_dt in measures["nll"].values() for value in by_dt.values())
 
 
 # The commands, end to end
@@ -432,19 +420,24 @@ def test_fit_eval_and_rollout_of_own_data(
     np.savez(tmp_path / "mine.npz", **own_arrays(kind))
     run = str(tmp_path / "run")
     command(["fit", str(tmp_path / "mine.npz"), *FAST, "--run-dir", run], monkeypatch)
-    assert "mine.npz: forecasts of held-out sequences" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "mine.npz: forecasts of held-out sequences" in output
+    assert "worth using" in output  # the verdict
 
     first, again, other = (output_of(["eval", run, "--seed", seed], monkeypatch, capsys) for seed in ("5", "5", "6"))
     assert_results(first)
     assert first["measures"] == again["measures"]
-    assert first["measures"]["nll"] != other["measures"]["nll"]
-    assert first["measures"]["nll_marginal"] == other["measures"]["nll_marginal"]  # the same held-out sequences
+    assert first["measures"] != other["measures"]
+    nll = first["measures"]["nll"]
+    assert nll["marginal"] == other["measures"]["nll"]["marginal"]  # the same held-out sequences
     continuous = kind not in ("images of bits", "classes")
-    of_numbers = ["nll_last_value", "coverage_50", "coverage_90"]
-    assert set(first["measures"]) == {"nll", "nll_marginal", *(of_numbers if continuous else [])}
-    for by_dt in first["measures"].values():
+    assert ("crps" in first["measures"]) == continuous
+    assert {"last_value", "linear"} & set(nll) == ({"last_value", "linear"} if continuous else set())
+    for by_dt in nll.values():
         assert list(by_dt) == ["1", "2"]
         assert all(math.isfinite(number["mean"]) for number in by_dt.values())
+    assert (tmp_path / "run" / "results.json").exists()
+    assert (tmp_path / "run" / "evaluation.png").exists() == continuous
 
     if kind != "classes":  # `tdvae rollout` does not support classes
         rows = output_of(["rollout", run, "--from", "3", "--jumps", "2,1"], monkeypatch, capsys)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 
 from tdvae.errors import InputError
 from tdvae.forecasting.forecaster import Forecaster, check_output
+from tdvae.forecasting.origins import held_out_origins
 from tdvae.forecasting.own_data import evaluate, tables
 from tdvae.forecasting.preparation import OwnData, prepare
 from tdvae.forecasting.recipe import Recipe, recipe
-from tdvae.reporting.results import summarise
+from tdvae.reporting.results import results, write_results
 from tdvae.reporting.tables import show
 from tdvae.saved import load
 from tdvae.training.loop import check_unused
@@ -47,11 +49,24 @@ def fit_file(file: Path, options: Options, run_dir: Path, resume: bool) -> None:
         return
     if result.steps < made.config.steps:
         print(f"stopped early at step {result.steps}: no better validation since step {result.best_step}")
-    measures = evaluate(load(run_dir), own.history, own.test, own.longest_jump, options.seed)
-    show(f"{file.name}: forecasts of held-out sequences", tables(summarise([measures])))
+    _report(run_dir, file.name, own, options.seed)
     print(f"the run is in {run_dir}; forecast with: tdvae forecast {run_dir} --data FILE --steps 1,{own.longest_jump}")
     middle = own.test.context or int(own.test.sequences.lengths.min()) // 2
     print(f"see a held-out sequence with: tdvae rollout {run_dir} --from {middle} --jumps 1,1")
+
+
+def _report(run_dir: Path, name: str, own: OwnData, seed: int) -> None:
+    """Evaluate a finished run: print tables and the verdict, write results.json and a figure to its folder."""
+    begin, model = time.monotonic(), load(run_dir)
+    found = evaluate(model, own.history, own.test, own.longest_jump, seed)
+    content = results("fit", "own", [seed], time.monotonic() - begin, [found.with_differences()], {})
+    write_results(run_dir / "results.json", content)
+    show(f"{name}: forecasts of held-out sequences", tables(content["measures"]))
+    if "crps" in content["measures"]:
+        from tdvae.forecasting.figure import draw
+
+        origins = held_out_origins(own.test.sequences, own.test.context, own.longest_jump)
+        print(f"wrote {draw(run_dir / 'evaluation.png', found, model, own.test.sequences, origins, name)}")
 
 
 def _recipe(own: OwnData, options: Options, resumed: Path | None) -> Recipe:

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tdvae.distributions import LOG_2PI, Bernoulli, Categorical, DiagonalNormal, Distribution
+from tdvae.distributions import LOG_2PI, Bernoulli, Categorical, DiagonalNormal, DiscretisedLogistic, Distribution
 from tdvae.errors import InputError
 from tdvae.forecasting.baselines import Standard, find_season, fit_baselines
 from tdvae.forecasting.origins import Origins, mean_and_error, observed, rolling_origins
 from tdvae.likelihood import forecast, log_mean_exp, pair_log_weights
-from tdvae.models import TDVAE, Model
+from tdvae.models import TDVAE, ConvTDVAEConfig, Model
 from tdvae.models.config import RecurrentConfig
 from tdvae.reporting.results import Measures
 from tdvae.training.config import derive_seed
@@ -133,6 +133,16 @@ class Comparison:
         return self.difference > 2 * self.error
 
 
+def verdict_of(measures: Measures) -> str:
+    """The verdict from summarised measures with differences: means over seeds, by δt."""
+    comparisons = {}
+    for dt, difference in measures["nll_difference"].items():
+        others = {name: of[dt]["mean"] for name, of in measures["nll"].items() if name in LABELS and name != "tdvae"}
+        error = measures["nll_difference_error"][dt]["mean"]
+        comparisons[int(dt)] = Comparison(min(others, key=others.__getitem__), difference["mean"], error)
+    return verdict(comparisons)
+
+
 def verdict(comparisons: dict[int, Comparison]) -> str:
     """The comparison in words. A difference counts if it is above two standard errors."""
     better = [dt for dt, each in comparisons.items() if each.better]
@@ -198,9 +208,11 @@ def evaluate(
         raise InputError(f"horizons: expected one that fits the test sequences, got {list(horizons)}")
     blocks = {dt: at.block for dt, at in used.items()}
     scored = model_scores(model, train, test, used, seed, samples)
-    if not test.x.is_floating_point():
+    if not _is_continuous(model, test):
         marginal = _discrete_marginal(train, model)
-        others = {dt: _discrete(marginal, test, at, dt) for dt, at in used.items()}
+        others = {
+            dt: _discrete_scores(marginal.log_prob(_values(model, test, at, dt))[None], test) for dt, at in used.items()
+        }
         return Evaluation({"tdvae": scored, "marginal": others}, blocks)
     standard = Standard.of(train)
     season = find_season(train) if season is None else season
@@ -220,7 +232,7 @@ def model_scores(
     model: Model, train: Sequences, test: Sequences, origins: dict[int, Origins], seed: int, samples: int = SAMPLES
 ) -> dict[int, Scores]:
     """The scores of a model by δt. ``train`` determines the units."""
-    standard = Standard.of(train) if test.x.is_floating_point() else None
+    standard = Standard.of(train) if _is_continuous(model, test) else None
     many = isinstance(model, TDVAE) and math.prod(test.x.shape[2:]) > FEW_DIMENSIONS and standard is not None
     found = {}
     with torch.random.fork_rng(devices=[]):
@@ -242,8 +254,7 @@ def _score_batch(
     sequences, belief = beliefs_at(model, test, at)
     components = forecast(model, belief, dt, samples, actions_after(sequences, at, dt)).components
     if standard is None:
-        x = test.x[at.row, at.t + dt - 1]
-        return _discrete_scores(components.log_prob(x), x)
+        return _discrete_scores(components.log_prob(test.x[at.row, at.t + dt - 1]), test)
     assert isinstance(components, DiagonalNormal)
     units = DiagonalNormal(
         (components.mean.flatten(2).double() - standard.mean) / standard.scale,
@@ -376,21 +387,40 @@ def _targets(sequences: Sequences, origins: Origins, dt: int, standard: Standard
     return standard.values(sequences)[place], observed(sequences).flatten(2)[place]
 
 
-def _discrete(marginal: Distribution, test: Sequences, at: Origins, dt: int) -> Scores:
+# Bits, classes and pictures, which are compared with their frequencies only
+
+
+def _is_continuous(model: Model, test: Sequences) -> bool:
+    return test.x.is_floating_point() and not isinstance(model.config, ConvTDVAEConfig)
+
+
+def _discrete_scores(log_weights: Tensor, test: Sequences) -> Scores:
+    return Scores(nll=-log_mean_exp(log_weights.double()) / math.prod(test.x.shape[2:]))
+
+
+def _values(model: Model, test: Sequences, at: Origins, dt: int) -> Tensor:
+    """The targets as `_discrete_marginal` takes them: pictures as levels."""
     x = test.x[at.row, at.t + dt - 1]
-    return _discrete_scores(marginal.log_prob(x)[None], x)
+    return _levels(x) if isinstance(model.config, ConvTDVAEConfig) else x
 
 
-def _discrete_scores(log_weights: Tensor, x: Tensor) -> Scores:
-    dimensions = math.prod(x.shape[1:])
-    return Scores(nll=-log_mean_exp(log_weights.double()) / dimensions)
+def _levels(x: Tensor) -> Tensor:
+    return (x * (DiscretisedLogistic.LEVELS - 1)).round().long()
 
 
 def _discrete_marginal(data: Sequences, model: Model) -> Distribution:
-    """The frequencies of bits or classes in each dimension."""
+    """The frequencies of the bits, classes or levels of each dimension."""
     steps, ndim = data.x[data.mask], data.x.ndim - 2
+    if isinstance(model.config, ConvTDVAEConfig):
+        return Categorical(_counts(_levels(steps), DiscretisedLogistic.LEVELS).log(), event_ndim=ndim)
     if data.x.dtype == torch.bool:
         return Bernoulli(torch.logit((steps.double().sum(0) + 0.5) / (len(steps) + 1)), event_ndim=ndim)
     assert isinstance(model.config, RecurrentConfig)  # only such models have classes
-    counts = torch.nn.functional.one_hot(steps, model.config.classes or -1).sum(0) + 0.5
-    return Categorical(counts.double().log(), event_ndim=ndim)
+    return Categorical(_counts(steps, model.config.classes or int(steps.max()) + 1).log(), event_ndim=ndim)
+
+
+def _counts(steps: Tensor, classes: int) -> Tensor:
+    """How often each class occurs in each dimension, (*event, classes), plus a half."""
+    size = steps[0].numel()
+    index = steps.flatten(1) + classes * torch.arange(size)
+    return torch.bincount(index.flatten(), minlength=size * classes).view(*steps.shape[1:], classes) + 0.5

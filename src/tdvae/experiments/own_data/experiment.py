@@ -11,7 +11,7 @@ from tdvae.experiments.own_data import peers
 from tdvae.experiments.own_data.sets import SERIES, load
 from tdvae.experiments.shared.experiment import Experiment, Task, TrainedRun, Training, by_seed
 from tdvae.forecasting import OwnData, Recipe, recipe
-from tdvae.forecasting.evaluation import LABELS, Comparison, Evaluation, evaluate, model_scores, verdict
+from tdvae.forecasting.evaluation import LABELS, Evaluation, evaluate, model_scores, verdict_of
 from tdvae.forecasting.monitor import ForecastMonitor
 from tdvae.forecasting.origins import Origins, held_out_origins
 from tdvae.models import Model
@@ -29,7 +29,6 @@ SETS = {
 HORIZONS = (1, 2, 5, 10, 20)
 SHORTEST_VOWEL = 7  # steps; a jump may not be longer
 MOST_ORIGINS = 1_000  # of forecasts in the test part
-BASELINES = ("last_value", "seasonal", "linear", "marginal")
 PEERS = {"next_step": "next-step predictor", "auto_arima": "AutoARIMA", "auto_ets": "AutoETS"}
 
 
@@ -168,16 +167,8 @@ def _next_step(chosen: Recipe, preset: Preset, task: Task) -> Recipe:
 
 def verdicts(measures: Measures) -> dict[str, str]:
     """The verdict on each set, from the means over seeds."""
-    found = {}
-    for name, differences in measures["nll_difference"].items():
-        nll = {label: of for label, of in measures["nll"][name].items() if label in BASELINES}
-        comparisons = {}
-        for dt, difference in differences.items():
-            best = min(nll, key=lambda label: nll[label][dt]["mean"])
-            error = measures["nll_difference_error"][name][dt]["mean"]
-            comparisons[int(dt)] = Comparison(best, difference["mean"], error)
-        found[name] = verdict(comparisons)
-    return found
+    names = ("nll", "nll_difference", "nll_difference_error")
+    return {name: verdict_of({key: measures[key][name] for key in names}) for name in measures["nll"]}
 
 
 def _blocks(measures: Measures, measure: str) -> list[Block]:
