@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tdvae.distributions import DiagonalNormal
 from tdvae.errors import InputError
-from tdvae.forecasting.origins import Origins, observed, rolling_origins
+from tdvae.forecasting.origins import Origins, observed, training_origins
 from tdvae.types import Sequences
 
 SMALLEST_SPREAD = 1e-6  # of a dimension that a baseline predicts exactly; in units of its standard deviation
@@ -97,7 +97,7 @@ class Regression:
 
 def fit_linear(train: Sequences, dt: int, standard: Standard) -> Forecaster:
     """Linear regression of x_{t+δt} on the last values of all dimensions, and on the actions if there are any."""
-    origins = rolling_origins(train, MOST_ROWS).with_target(train, dt)
+    origins = training_origins(train, dt, MOST_ROWS)
     if not len(origins):
         raise InputError(f"train: expected a sequence longer than δt = {dt}, got at most {int(train.lengths.max())}")
     candidates: dict[int, Regression] = {}
@@ -172,7 +172,7 @@ def _targets(sequences: Sequences, origins: Origins, dt: int, standard: Standard
 
 def _spread(train: Sequences, dt: int, standard: Standard, mean: Callable[[Sequences, Origins], Tensor]) -> Tensor:
     """The root mean square error of a forecast in training, per dimension."""
-    origins = rolling_origins(train).with_target(train, dt)
+    origins = training_origins(train, dt)
     if not len(origins):
         raise InputError(f"train: expected a sequence longer than δt = {dt}, got at most {int(train.lengths.max())}")
     targets, there = _targets(train, origins, dt, standard)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tdvae.distributions import DiagonalNormal
 from tdvae.forecasting.baselines import LAGS, distinct_rows, regress
-from tdvae.forecasting.origins import Origins, observed, rolling_origins
+from tdvae.forecasting.origins import Origins, observed, training_origins
 from tdvae.models import TDVAE
 from tdvae.models.decoders import GaussianDecoder
 from tdvae.nn.linear import LinearForecast
@@ -59,16 +59,7 @@ class Rows:
     there: Tensor  # (M, D) False for missing targets
 
     def fit(self, choice: Choice) -> Fitted:
-        """Regress changes on changes; with the level, also values on values, and take what leaves less error.
-
-        The two differ in what the penalty draws them to: the last value, or the mean.
-        """
-        of_changes = self._fit_changes(choice)
-        if not choice.level:
-            return of_changes
-        return min(of_changes, self._fit_values(choice), key=lambda fitted: fitted.log_spread)
-
-    def _fit_changes(self, choice: Choice) -> Fitted:
+        """Regress the change since the last observation on earlier changes and, if chosen, on the last observation."""
         last, size = self.windows[:, 0], self.targets.shape[1]
         changes = (self.windows[:, 1 : choice.lags] - last[:, None]).flatten(1)
         features = torch.cat([self.actions, changes, *([last] if choice.level else [])], dim=1)
@@ -81,15 +72,6 @@ class Rows:
         window[0] = torch.eye(size, dtype=last.dtype) - window[1:].sum(0)
         if choice.level:
             window[0] += of_level
-        return Fitted(window, of_actions, bias[0], found.spread)
-
-    def _fit_values(self, choice: Choice) -> Fitted:
-        size = self.targets.shape[1]
-        features = torch.cat([self.actions, self.windows[:, : choice.lags].flatten(1)], dim=1)
-        found = regress(features, self.targets, self.there)
-        of_actions, of_values, bias = found.weights.split([self.actions.shape[1], choice.lags * size, 1])
-        window = torch.zeros(self.windows.shape[1], size, size, dtype=features.dtype)
-        window[: choice.lags] = of_values.unflatten(0, (choice.lags, size))
         return Fitted(window, of_actions, bias[0], found.spread)
 
     def nll(self, fitted: Fitted) -> float:
@@ -106,15 +88,15 @@ def fit_linear_part(model: TDVAE, data: Sequences, validation: Sequences, origin
     if linear is None:
         return None
     longest = min(linear.jumps, int(data.lengths.max()) - 1)
-    everywhere = rolling_origins(data, MOST_ROWS)
-    fitted = {dt: _rows(model, linear, data, everywhere.with_target(data, dt), dt) for dt in range(1, longest + 1)}
+    used = {dt: training_origins(data, dt, MOST_ROWS) for dt in range(1, longest + 1)}
+    fitted = {dt: _rows(model, linear, data, at, dt) for dt, at in used.items()}
     compared = [dt for dt in HORIZONS if dt in fitted]
     lags = min(
         sorted({min(lags, model.lags) for lags in (*LAGS, model.lags)}),
         key=lambda lags: sum(fitted[dt].fit(Choice(lags, True)).log_spread for dt in compared),
     )
-    used = {dt: origins.with_target(validation, dt) for dt in compared}
-    held_out = {dt: _rows(model, linear, validation, at, dt) for dt, at in used.items() if len(at)}
+    checked = {dt: origins.with_target(validation, dt) for dt in compared}
+    held_out = {dt: _rows(model, linear, validation, at, dt) for dt, at in checked.items() if len(at)}
 
     def score(choice: Choice) -> float:
         """The NLL in training, by leave-one-out, plus that on the validation sequences, which are few."""

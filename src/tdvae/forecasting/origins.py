@@ -63,6 +63,15 @@ def rolling_origins(sequences: Sequences, most: int | None = None) -> Origins:
     return origins if most is None else origins.at_most(most)
 
 
+def training_origins(sequences: Sequences, dt: int, most: int | None = None) -> Origins:
+    """The `rolling_origins` with a target, to fit a forecaster on. If there are none, every origin with a target."""
+    origins = rolling_origins(sequences, most).with_target(sequences, dt)
+    if len(origins):
+        return origins
+    row, before = sequences.mask.nonzero(as_tuple=True)
+    return Origins(row, before + 1, row).with_target(sequences, dt)
+
+
 def held_out_origins(sequences: Sequences, context: int, ahead: int, most: int | None = None) -> Origins:
     """The origins of held-out sequences, of which the first ``context`` steps are context only.
 
@@ -77,11 +86,14 @@ def held_out_origins(sequences: Sequences, context: int, ahead: int, most: int |
 
 
 def mean_and_error(values: Tensor, blocks: Tensor) -> tuple[float, float]:
-    """The mean of values (M,), and its standard error if values of one block may be dependent, but not blocks."""
+    """The mean of values (M,), and its standard error if values of one block may be dependent, but not blocks.
+
+    One block says nothing about others. Then the mean itself is returned as its error.
+    """
     mean = values.mean()
     _, index = blocks.unique(return_inverse=True)
     count = int(index.max()) + 1
     if count < 2:
-        return float(mean), math.inf
+        return float(mean), abs(float(mean))
     sums = torch.zeros(count, dtype=values.dtype).index_add(0, index, values - mean)
     return float(mean), float(sums.square().sum().sqrt() / len(values) * math.sqrt(count / (count - 1)))
