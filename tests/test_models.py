@@ -33,7 +33,7 @@ from tdvae.nn.dense import JumpEmbedding
 from tdvae.nn.drift import Rotation
 from tdvae.nn.ladder import product
 from tdvae.nn.recurrent import ActionSummary, DeepLSTMBelief, LinearRecurrenceBelief
-from tdvae.training import checkpoint
+from tdvae.storage import RunFolder, checkpoint
 from tdvae.types import Latent, Pairs, State
 
 ROTATION = TDVAEConfig(
@@ -204,7 +204,7 @@ def test_saved_and_loaded_models_are_equal(any_model: Model, tmp_path: Path) -> 
     weights = {"weights": Learner(any_model).state_dict()}
     checkpoint.save_numbered(tmp_path / "run" / "checkpoints", "step", 1, weights, {}, keep=1)
     config = {"model": any_model.describe(), "info": {}}
-    checkpoint.write_file(tmp_path / "run" / "config.json", checkpoint.to_json(config))
+    RunFolder(tmp_path / "run").write_config(config)
     assert_same_model(tdvae.load(tmp_path / "run"), any_model)
 
 

@@ -24,7 +24,7 @@ import tdvae
 from tdvae import CheckpointError, DivergenceError, InputError, Learner, Sequences, TDVAEConfig, TrainConfig, jumps
 from tdvae.models import ConvTDVAEConfig, build
 from tdvae.stack import Stack
-from tdvae.training import checkpoint
+from tdvae.storage import RunFolder, checkpoint
 from tdvae.training.config import derive_seed, make_optimizers, rate_factor
 from tdvae.training.muon import Muon, orthogonalise
 from tdvae.types import LossTerms, Pairs, Terms
@@ -102,7 +102,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from tests import test_training as t
 import tdvae
-from tdvae.training import checkpoint
+from tdvae.storage import files
 run_dir, where, count = Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 calls = 0
 def kill_at_count(original):
@@ -120,7 +120,7 @@ subject = t.learner()
 if where == "step":
     subject.objective = kill_at_count(subject.objective)
 else:
-    checkpoint.write_file = kill_at_count(checkpoint.write_file)
+    files.write_file = kill_at_count(files.write_file)
 t.train(run_dir, subject=subject, schedule="cosine")
 """
 
@@ -181,10 +181,7 @@ def test_checkpoint_of_another_format_is_rejected(tmp_path: Path, content: bytes
 
 def test_weights_of_another_model_are_rejected(tmp_path: Path) -> None:
     train(tmp_path / "run")
-    path = tmp_path / "run" / "config.json"
-    config = json.loads(path.read_text())
-    config["model"]["latent"] = 4
-    path.write_text(json.dumps(config))
+    edit_config(tmp_path / "run", lambda config: config["model"].update(latent=4))
     with pytest.raises(CheckpointError, match="do not match"):
         tdvae.load(tmp_path / "run")
 
@@ -494,10 +491,9 @@ def stacked_learner() -> Stack:
 
 def edit_config(run_dir: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     """Change config.json to what another version might have written."""
-    path = run_dir / "config.json"
-    config = json.loads(path.read_text())
+    config = RunFolder(run_dir).read_config()
     edit(config)
-    path.write_text(json.dumps(config))
+    RunFolder(run_dir).write_config(config)
 
 
 MAKERS: dict[str, Callable[[], Learner]] = {"one run": learner, "a stack": stacked_learner}

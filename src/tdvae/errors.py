@@ -24,10 +24,10 @@ class InputError(TDVAEError, ValueError):
 
 
 class CheckpointError(TDVAEError):
-    """A checkpoint is incomplete, damaged or of another format. Nothing was loaded.
+    """A checkpoint or another file of a run is incomplete, damaged or of another format. Nothing was loaded.
 
     >>> from pathlib import Path
-    >>> from tdvae.training import checkpoint
+    >>> from tdvae.storage import checkpoint
     >>> checkpoint.load(Path("no-such-folder"))
     Traceback (most recent call last):
     tdvae.errors.CheckpointError: checkpoint no-such-folder: cannot be read (No such file or directory: ...)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -17,7 +17,7 @@ from tdvae.models import Model, build
 from tdvae.models.config import config_from_dict
 from tdvae.objectives import Learner
 from tdvae.stack import Stack
-from tdvae.training import checkpoint
+from tdvae.storage import RunFolder, checkpoint
 
 WEIGHTS = Path(str(resources.files("tdvae"))) / "weights"
 
@@ -50,8 +50,8 @@ def load(run_or_name: str | Path) -> Model:
 def load_saved(run_or_name: str | Path) -> SavedModel:
     """Like `load`, but returns the model with its source and info. An existing path is a run, anything else a name."""
     path = Path(run_or_name)
-    if path.exists():
-        config = _read_config(path)
+    if os.path.exists(path):  # unlike Path.exists, False for names that no file can have
+        config = RunFolder(path).read_config()
         if config["model"].get("kind") == "stack":
             raise InputError(f"run: expected a run of one model, got the stack {path}; use tdvae.saved.load_runs")
         saved = checkpoint.best_or_newest(path / "checkpoints")
@@ -68,7 +68,7 @@ def load_saved(run_or_name: str | Path) -> SavedModel:
 def load_runs(run: str | Path) -> list[Model]:
     """Load all models of a run folder: those of a stack, or a single one."""
     path = Path(run)
-    description = _read_config(path)["model"]
+    description = RunFolder(path).read_config()["model"]
     if description.get("kind") != "stack":
         return [load(path)]
     stack = Stack([Learner(build(config_from_dict(description["of"]))) for _ in range(description["runs"])])
@@ -84,18 +84,6 @@ def ship(model: Model, name: str, info: dict[str, Any], folder: Path = WEIGHTS) 
         raise InputError(f"name: expected a new one, got {path}, which exists; remove it first")
     checkpoint.save(path, {"weights": weights}, {"model": model.describe(), "info": info})
     return path
-
-
-def _read_config(run: Path) -> dict[str, Any]:
-    if runs := sorted(str(config.parent) for config in run.glob("*/config.json")):
-        raise InputError(f"run: expected a run folder, got {run}, which contains runs; choose one: {', '.join(runs)}")
-    try:
-        config = json.loads((run / "config.json").read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"run: expected a run folder, got {run} without a readable config.json ({error})") from error
-    if not isinstance(config, dict) or not {"model", "info"} <= set(config):
-        raise InputError(f"run: expected a config.json of this library, got {run}/config.json")
-    return config
 
 
 def _build_model(description: dict[str, Any], weights: Mapping[str, Tensor], source: str) -> Model:

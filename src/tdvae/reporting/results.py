@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import shlex
 import sys
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tdvae.training.checkpoint import to_json, write_file
+from tdvae.storage.files import read_json, to_json, write_file
 
 RESUME = "--resume"  # left out of published commands: a new run has nothing to resume
 Measures = dict[str, Any]  # name → number, or name → {δt or model: number}
@@ -58,7 +57,7 @@ def write_results(path: Path, content: dict[str, Any], block: str = "") -> None:
     ``blocks[block]``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    existing: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    existing: dict[str, Any] = read_json(path) if path.exists() else {}
     if block:
         merged = existing or {"experiment": path.stem, "measures": {}}
         blocks = merged.get("blocks", {})
@@ -73,7 +72,7 @@ def write_results(path: Path, content: dict[str, Any], block: str = "") -> None:
 
 def read_results(path: Path, block: str = "") -> dict[str, Any] | None:
     """Read results from a file, or one block of them in the same format. Return None if there are none."""
-    content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    content: dict[str, Any] = read_json(path) if path.exists() else {}
     blocks = content.pop("blocks", {})
     if block:
         return {**blocks[block], "measures": content["measures"][block]} if block in blocks else None

@@ -12,18 +12,19 @@ import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from lightning_fabric import Fabric
 from torch import Generator, Tensor, nn
 
-from tdvae.errors import CheckpointError, DivergenceError, InputError
+from tdvae.errors import CheckpointError, DivergenceError, InputError, TDVAEError
 from tdvae.jumps import Jumps
 from tdvae.objectives import Learner
-from tdvae.training import checkpoint
+from tdvae.storage import RunFolder, checkpoint, files
 from tdvae.training.config import RESUMABLE, TrainConfig, derive_seed, kl_weight, make_optimizers, rate_factor
 from tdvae.training.log import Log, Progress, RunLog, SilentLog
 from tdvae.types import Pairs, Sequences, SequenceSource, Terms
@@ -32,6 +33,7 @@ ORDER, PAIRS, NOISE, VALIDATION = range(4)  # purposes of derived seeds
 KEPT_CHECKPOINTS = 2
 VALIDATION_BATCH = 256
 
+T = TypeVar("T")
 Watch = Callable[[], dict[str, float]]
 Finish = Callable[[], dict[str, float]]
 
@@ -105,10 +107,22 @@ def fit(
     for sequences in (data, validation):
         if sequences is not None:
             jumps.check_room(sequences.lengths)
-    training = _Training(
-        learner, data, jumps, config, Path(run_dir), validation, resume, info or {}, progress, watch, finish
-    )
-    return training.run()
+    with ExitStack() as in_use:  # keeps the lock of the run folder
+        training = _Training(
+            learner,
+            data,
+            jumps,
+            config,
+            RunFolder(run_dir),
+            validation,
+            resume,
+            info or {},
+            progress,
+            watch,
+            finish,
+            in_use,
+        )
+        return training.run()
 
 
 class _Training:
@@ -120,38 +134,42 @@ class _Training:
         data: SequenceSource,
         jumps: Jumps,
         config: TrainConfig,
-        run_dir: Path,
+        folder: RunFolder,
         validation: SequenceSource | None,
         resume: bool,
         info: dict[str, Any],
         progress: Progress,
         watch: Watch | None,
         finish: Finish | None,
+        in_use: ExitStack,
     ) -> None:
         self.learner, self.data, self.jumps, self.config = learner, data, jumps, config
-        self.run_dir, self.validation, self.progress, self.watch = run_dir, validation, progress, watch
+        self.folder, self.validation, self.progress, self.watch = folder, validation, progress, watch
         self.finish = finish
         self.fabric = _fabric(config)
         self.home = next(learner.parameters()).device
         self.step, self.best, self.best_step = 0, math.inf, 0
         self.seconds_before: float | None = 0.0
         self.began = time.monotonic()
+        self.metrics_before: dict[str, Any] | None = None  # the lines of metrics.jsonl up to the checkpoint
+        self.lost_best = False  # the best checkpoint was damaged
         description = self._description(info)
-        self._prepare_folder(resume, description)
+        self._on_first(lambda: self._prepare_folder(resume, description, in_use))
         optimizers = make_optimizers(config, learner)
         self.rates = [group["lr"] for o in optimizers for group in o.param_groups]
         module, *wrapped = self.fabric.setup(_TensorLearner(learner), *optimizers)
         self.module, self.optimizers = module, wrapped
         if resume:
             self._restore()
-        if self.fabric.is_global_zero:
-            checkpoint.write_file(self.run_dir / "config.json", checkpoint.to_json(description))
+        self._on_first(lambda: self.folder.write_config(description))
 
     # Training steps
 
     def run(self) -> FitResult:
-        log = self._log()
+        self.log = log = self._log()
         try:
+            if self.lost_best and self.validation is not None:
+                self._keep_if_best(self._validate(self.validation))
             while self.step < self.config.steps:
                 terms = self._train_step()
                 self.step += 1
@@ -162,17 +180,35 @@ class _Training:
             log.close()
             self.learner.to(self.home)  # the device it was on before
         if self.validation is None:
-            return FitResult(self.run_dir, self.step, self.step, None, self._seconds())
-        return FitResult(self.run_dir, self.step, self.best_step, self.best, self._seconds())
+            return FitResult(self.folder.path, self.step, self.step, None, self._seconds())
+        return FitResult(self.folder.path, self.step, self.best_step, self.best, self._seconds())
 
     def _take_best(self, log: Log) -> None:
         """Load the best validated weights, finish them, and save them again."""
-        best, _ = checkpoint.newest(self.checkpoints, "best")
-        self.learner.load_state_dict(best.tensors["weights"])
+        best, _ = checkpoint.newest(self.folder.checkpoints, "best")
+        self._load_weights(best)
         if self.finish is not None:
             self.learner.eval()
             log.record(self.step, self.finish())
             self._save("best", keep=1, optimizers=False)
+
+    def _on_first(self, action: Callable[[], T]) -> T:
+        """Call ``action`` on the first rank and return its result on all ranks. If it fails there, all ranks fail."""
+        if self.fabric.world_size == 1:
+            return action()
+        result: T | None = None
+        failure: Exception | None = None
+        if self.fabric.is_global_zero:
+            try:
+                result = action()
+            except Exception as error:
+                failure = error
+        result, message = self.fabric.broadcast((result, None if failure is None else str(failure)))
+        if failure is not None:
+            raise failure
+        if message is not None:
+            raise TDVAEError(message)
+        return cast(T, result)
 
     def _seconds(self) -> float | None:
         before = self.seconds_before
@@ -222,7 +258,7 @@ class _Training:
     def _check_finite(self, values: dict[str, Tensor]) -> None:
         for name, value in values.items():
             if not bool(torch.isfinite(value).all()):
-                saved = checkpoint.list_checkpoints(self.checkpoints, "step")
+                saved = checkpoint.list_checkpoints(self.folder.checkpoints, "step")
                 raise DivergenceError(
                     f"step {self.step}: {name} is {value.sum().item()}; last good checkpoint: "
                     f"{saved[0] if saved else 'none'}. Try a lower learning rate or a smaller clip"
@@ -245,11 +281,14 @@ class _Training:
             value = self._validate(self.validation)
             self._check_finite({"validation": torch.tensor(value)})
             log.record(step, {"validation": value})
-            if value < self.best:
-                self.best, self.best_step = value, step
-                self._save("best", keep=1, optimizers=False)
+            self._keep_if_best(value)
         if step % config.checkpoint_every == 0 or last:
             self._save("step", keep=KEPT_CHECKPOINTS, optimizers=True)
+
+    def _keep_if_best(self, validation: float) -> None:
+        if validation < self.best:
+            self.best, self.best_step = validation, self.step
+            self._save("best", keep=1, optimizers=False)
 
     def _mean_over_ranks(self, term: Tensor) -> float:
         mean = self.fabric.all_reduce(term, reduce_op="mean")
@@ -274,10 +313,6 @@ class _Training:
 
     # The run folder
 
-    @property
-    def checkpoints(self) -> Path:
-        return self.run_dir / "checkpoints"
-
     def _description(self, info: dict[str, Any]) -> dict[str, Any]:
         lengths = self.data.lengths
         return {
@@ -289,29 +324,23 @@ class _Training:
             "info": info,
         }
 
-    def _prepare_folder(self, resume: bool, description: dict[str, Any]) -> None:
-        if self.fabric.is_global_zero:
-            if resume:
-                self._check_same(description)
-            else:
-                check_unused(self.run_dir)
-            self.run_dir.mkdir(parents=True, exist_ok=True)
-        self.fabric.barrier()
+    def _prepare_folder(self, resume: bool, description: dict[str, Any], in_use: ExitStack) -> None:
+        in_use.enter_context(self.folder.use(resume))
+        if resume:
+            self._check_same(description)
 
     def _check_same(self, description: dict[str, Any]) -> None:
         """Raise if the run to resume was started with another model, objective, data, config or jumps."""
+        run_dir, before = self.folder.path, self.folder.read_config()
         try:
-            before = json.loads((self.run_dir / "config.json").read_text())
             # Fields that an earlier version did not have get their default value.
             settings = before["train"] = {**asdict(TrainConfig()), **before["train"]}
             before["model"] = self.learner.fill_defaults(before["model"])
-        except InputError as error:
-            raise InputError(
-                f"resume: {self.run_dir} was started with a model that is unknown here: {error}"
-            ) from error
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"run_dir: expected a run to resume, got {self.run_dir} ({error!r})") from error
-        now = json.loads(checkpoint.to_json(description))
+        except TDVAEError as error:
+            raise InputError(f"resume: {run_dir} was started with a model that is unknown here: {error}") from error
+        except (KeyError, TypeError) as error:
+            raise InputError(f"run_dir: expected a run to resume, got {run_dir} ({error!r})") from error
+        now = json.loads(files.to_json(description))
         for entry in RESUMABLE:
             settings.pop(entry, None), now["train"].pop(entry, None)
         for part, new in now.items():
@@ -320,17 +349,18 @@ class _Training:
                 comparable = isinstance(old, dict) and isinstance(new, dict)
                 names = sorted(k for k in {*old, *new} if old.get(k) != new.get(k)) if comparable else []
                 raise InputError(
-                    f"resume: expected the same settings, but {self.run_dir} was started with another {part} "
+                    f"resume: expected the same settings, but {run_dir} was started with another {part} "
                     f"({', '.join(names) or old})"
                 )
 
     def _log(self) -> Log:
         if not self.fabric.is_global_zero:
             return SilentLog()
-        return RunLog(self.run_dir, self.step, self.config.steps, self.config.tensorboard, self.progress)
+        config = self.config
+        return RunLog(self.folder, self.step, config.steps, config.tensorboard, self.progress, self.metrics_before)
 
     def _save(self, kind: str, keep: int, optimizers: bool) -> None:
-        if self.fabric.is_global_zero:
+        def save() -> None:
             tensors = {"weights": self.learner.state_dict()}
             if optimizers:
                 for number, optimizer in enumerate(self.optimizers):
@@ -342,34 +372,45 @@ class _Training:
                 "random": {"seed": self.config.seed, "step": self.step},
                 "data_position": self.step * self.config.batch_size,
                 "seconds": self._seconds(),
+                "metrics": self.log.written(),
             }
-            checkpoint.save_numbered(self.checkpoints, kind, self.step, tensors, state, keep)
-        self.fabric.barrier()
+            checkpoint.save_numbered(self.folder.checkpoints, kind, self.step, tensors, state, keep)
+
+        self._on_first(save)
 
     def _restore(self) -> None:
-        if not checkpoint.list_checkpoints(self.checkpoints, "step"):
+        """Continue from the newest whole checkpoint. The first rank chooses it, and all ranks load it."""
+        found: list[checkpoint.Checkpoint | None] = [None, None]
+
+        def choose() -> list[Path | None]:
+            found[:] = [self.folder.newest_step(), self.folder.newest_best()]
+            return [None if one is None else one.path for one in found]
+
+        paths = self._on_first(choose)
+        step, best = (
+            one or (None if path is None else checkpoint.load(path)) for one, path in zip(found, paths, strict=True)
+        )
+        if step is None:
             return  # the run was stopped before its first checkpoint, so it starts again from step 0
-        saved, errors = checkpoint.newest(self.checkpoints, "step")
-        for error_text in errors:
-            self.fabric.print(f"warning: {error_text}; resuming from {saved.path.name}")
+        self._load_weights(step)
+        try:
+            for number, optimizer in enumerate(self.optimizers):
+                checkpoint.restore_optimizer(optimizer, step.tensors[f"optimizer_{number}"])
+            self.step = int(step.state["step"])
+            if best is not None:
+                # The best checkpoint may be newer than the step resumed from; it remains valid.
+                self.best, self.best_step = best.state["best"], best.state["best_step"]
+        except (KeyError, ValueError, TypeError, RuntimeError) as error:
+            raise CheckpointError(f"checkpoint {step.path}: expected the state of this training ({error!r})") from error
+        self.seconds_before = step.state.get("seconds")
+        self.metrics_before = step.state.get("metrics")
+        self.lost_best = best is None and step.state.get("best") is not None
+
+    def _load_weights(self, saved: checkpoint.Checkpoint) -> None:
         try:
             self.learner.load_state_dict(saved.tensors["weights"])
-        except RuntimeError as error:
+        except (KeyError, RuntimeError) as error:
             raise CheckpointError(f"checkpoint {saved.path}: the weights belong to another model") from error
-        for number, optimizer in enumerate(self.optimizers):
-            checkpoint.restore_optimizer(optimizer, saved.tensors[f"optimizer_{number}"])
-        self.step = saved.state["step"]
-        self.seconds_before = saved.state.get("seconds")
-        if checkpoint.list_checkpoints(self.checkpoints, "best"):
-            # The best checkpoint may be newer than the step resumed from; it remains valid.
-            best, _ = checkpoint.newest(self.checkpoints, "best")
-            self.best, self.best_step = best.state["best"], best.state["best_step"]
-
-
-def check_unused(run_dir: Path) -> None:
-    """Raise if ``run_dir`` exists and is not an empty folder, so that nothing is overwritten."""
-    if run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
-        raise InputError(f"run_dir: expected a new folder, got {run_dir}, which is not empty; add --resume to resume")
 
 
 def _fabric(config: TrainConfig) -> Fabric:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block
 from tdvae.saved import SavedModel
+from tdvae.storage import RunFolder
 from tdvae.training import TrainConfig
 from tdvae.training.loop import Watch
 from tdvae.types import Sequences, SequenceSource
@@ -74,7 +74,7 @@ class TrainedRun:
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """The entries of metrics.jsonl, logged during training, in order of the step."""
-        return [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
+        return RunFolder(self.folder).read_metrics()
 
 
 class Experiment(ABC, Generic[P]):

@@ -13,6 +13,7 @@ from tdvae.experiments.shared.experiment import Experiment, P, Task, TrainedRun
 from tdvae.experiments.shared.jobs import Job, check_folders, run_jobs
 from tdvae.reporting.results import Measures, results, write_results
 from tdvae.reporting.tables import show
+from tdvae.storage.run_folder import locked
 from tdvae.training import FitResult, fit
 from tdvae.training.log import Progress
 
@@ -27,6 +28,20 @@ def run(
     preset = _preset(experiment, preset_name)
     seeds = _seeds(preset.seeds, seed)
     check_folders(run_dir, out, resume)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with locked(run_dir):
+        _run(experiment, preset, preset_name, seeds, run_dir, out, resume)
+
+
+def _run(
+    experiment: Experiment[P],
+    preset: P,
+    preset_name: str,
+    seeds: list[int],
+    run_dir: Path,
+    out: Path | None,
+    resume: bool,
+) -> None:
     begin = time.monotonic()
     experiment.prepare(preset)
     tasks = experiment.tasks(preset, seeds)
