@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not run `__getattr__`
     from tdvae import data, envs, exact, jumps, likelihood, models, objectives, stack
-    from tdvae.errors import CheckpointError, DivergenceError, InputError, TDVAEError
+    from tdvae.errors import ArgumentTypeError, CheckpointError, DivergenceError, InputError, TDVAEError
     from tdvae.forecasting import Recipe, recipe
     from tdvae.likelihood import Forecast, forecast
     from tdvae.models import TDVAE, TDVAEConfig
@@ -23,6 +23,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "TDVAE",
+    "ArgumentTypeError",
     "Belief",
     "CheckpointError",
     "DivergenceError",
@@ -76,6 +77,7 @@ _DEFINED_IN = {
     "Pairs": "tdvae.types",
     "Sequences": "tdvae.types",
     "State": "tdvae.types",
+    "ArgumentTypeError": "tdvae.errors",
     "CheckpointError": "tdvae.errors",
     "DivergenceError": "tdvae.errors",
     "InputError": "tdvae.errors",

@@ -13,6 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tdvae import checks
+from tdvae.errors import InputError
+
 LOG_2PI = math.log(2 * math.pi)
 
 
@@ -29,6 +32,13 @@ class Distribution(Protocol):
 
 def _sum_event(value: Tensor, event_ndim: int) -> Tensor:
     return value.flatten(-event_ndim).sum(-1) if event_ndim else value
+
+
+def _check_unit_interval(x: Tensor) -> None:
+    """Raise if x has values outside of [0, 1], to which these distributions would give a meaningless density."""
+    if not checks.holds((checks.real("x", x) >= 0) & (x <= 1)):
+        low, high = float(x.min()), float(x.max())
+        raise InputError(f"x: expected values in [0, 1], got {low:g} to {high:g}; divide bytes by 255")
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,7 @@ class DiagonalNormal:
         return self.mean + self.sigma * torch.randn_like(self.mean)
 
     def log_prob(self, x: Tensor) -> Tensor:
-        standardised = (x - self.mean) * torch.exp(-self.log_sigma)
+        standardised = (checks.real("x", x) - self.mean) * torch.exp(-self.log_sigma)
         return _sum_event(-0.5 * (standardised.square() + LOG_2PI) - self.log_sigma, self.event_ndim)
 
     def detach(self) -> DiagonalNormal:
@@ -128,6 +138,7 @@ class Bernoulli:
 
     def log_prob(self, x: Tensor) -> Tensor:
         """For ``x`` between 0 and 1, the expected log likelihood of bits with mean ``x``."""
+        _check_unit_interval(x)
         logits, x = torch.broadcast_tensors(self.logits, x.to(self.logits.dtype))
         value = -F.binary_cross_entropy_with_logits(logits, x, reduction="none")
         return _sum_event(value, self.event_ndim)
@@ -150,6 +161,10 @@ class Categorical:
         return torch.multinomial(flat, 1).reshape(self.logits.shape[:-1])
 
     def log_prob(self, x: Tensor) -> Tensor:
+        checks.integers("x", x)
+        classes = self.logits.shape[-1]
+        if not checks.holds((x >= 0) & (x < classes)):
+            raise InputError(f"x: expected classes from 0 to {classes - 1}, got {int(x.min())} to {int(x.max())}")
         shape = torch.broadcast_shapes(x.shape, self.logits.shape[:-1])
         log_p = torch.log_softmax(self.logits, dim=-1).expand(*shape, -1)
         value = log_p.gather(-1, x.long().expand(shape)[..., None])[..., 0]
@@ -189,6 +204,7 @@ class DiscretisedLogistic:
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Log probability of the bins that contain ``x``."""
+        _check_unit_interval(x)
         bins = self._bin(x.to(self.location.dtype))
         rate = torch.exp(-self.log_scale)
         low = ((bins - 0.5) / (self.LEVELS - 1) - self.location) * rate

@@ -23,6 +23,16 @@ class InputError(TDVAEError, ValueError):
     """
 
 
+class ArgumentTypeError(TDVAEError, TypeError):
+    """An argument has the wrong type. The message names it, what was expected and what was given.
+
+    >>> import tdvae
+    >>> tdvae.TrainConfig(steps=19.5)
+    Traceback (most recent call last):
+    tdvae.errors.ArgumentTypeError: steps: expected an integer, got 19.5
+    """
+
+
 class CheckpointError(TDVAEError):
     """A checkpoint or another file of a run is incomplete, damaged or of another format. Nothing was loaded.
 

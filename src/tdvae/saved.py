@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tdvae.checks import checked
 from tdvae.errors import CheckpointError, InputError
 from tdvae.models import Model, build
 from tdvae.models.config import config_from_dict
@@ -36,6 +37,7 @@ def shipped_names() -> list[str]:
     return sorted(path.name for path in WEIGHTS.glob("*") if (path / checkpoint.MANIFEST).exists())
 
 
+@checked
 def load(run_or_name: str | Path) -> Model:
     """Load a trained model by name (``"oscillator"``), or from a run folder (its best validated weights).
 
@@ -47,6 +49,7 @@ def load(run_or_name: str | Path) -> Model:
     return load_saved(run_or_name).model
 
 
+@checked
 def load_saved(run_or_name: str | Path) -> SavedModel:
     """Like `load`, but returns the model with its source and info. An existing path is a run, anything else a name."""
     path = Path(run_or_name)
@@ -65,6 +68,7 @@ def load_saved(run_or_name: str | Path) -> SavedModel:
     return SavedModel(_build_model(saved.state["model"], saved.tensors["weights"], name), name, saved.state["info"])
 
 
+@checked
 def load_runs(run: str | Path) -> list[Model]:
     """Load all models of a run folder: those of a stack, or a single one."""
     path = Path(run)
@@ -76,6 +80,7 @@ def load_runs(run: str | Path) -> list[Model]:
     return stack.models()
 
 
+@checked
 def ship(model: Model, name: str, info: dict[str, Any], folder: Path = WEIGHTS) -> Path:
     """Save a model in half precision as ``folder/name``, as the weights that ship with the package are."""
     weights = {k: v.half() if v.is_floating_point() else v for k, v in model.state_dict().items()}

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Protocol, Self, runtime_checkable
+from typing import Annotated, ClassVar, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
+
+from tdvae import checks
+from tdvae.checks import check_fields
+from tdvae.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -29,10 +33,29 @@ class Sequences:
     tensor([3, 3])
     """
 
+    made_by: ClassVar[str] = "tdvae.data.from_arrays makes them from arrays"
+
     x: Tensor  # (N, T, *event) observations
     lengths: Tensor  # (N,) number of time steps of each sequence; the rest is padding
     actions: Tensor | None = None  # (N, T, A): a_t is the action before x_t
     rewards: Tensor | None = None  # (N, T): r_t is observed together with x_t
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.x.ndim < 2:
+            raise InputError(f"x: expected shape (N, T, …), got {tuple(self.x.shape)}")
+        steps = tuple(self.x.shape[:2])
+        checks.integers("lengths", checks.shape("lengths", self.lengths, steps[:1]))
+        if self.actions is not None:
+            checks.shape("actions", self.actions, (*steps, "A"))
+        if self.rewards is not None:
+            checks.shape("rewards", self.rewards, steps)
+
+    def check_lengths(self) -> None:
+        """Raise if a length is not a number of time steps. Not part of the construction, which reads no values."""
+        if not checks.holds((self.lengths >= 1) & (self.lengths <= self.horizon)):
+            low, high = int(self.lengths.min()), int(self.lengths.max())
+            raise InputError(f"lengths: expected between 1 and the horizon {self.horizon}, got {low} to {high}")
 
     def __len__(self) -> int:
         return self.x.shape[0]
@@ -60,6 +83,8 @@ class Sequences:
 
     def until(self, t: int | Tensor) -> Sequences:
         """The first ``t`` time steps; ``t`` is one number for all sequences, or (N,) with one for each."""
+        if not isinstance(t, Tensor):
+            checks.Range(0).check("t", checks.whole("t", t))
         last = int(t.max()) if isinstance(t, Tensor) else t
         cut = self._map(lambda tensor: tensor[:, :last] if tensor.ndim > 1 else tensor.clamp(max=t))
         return replace(self, **cut)
@@ -93,6 +118,24 @@ class Pairs:
     t2: Tensor
     last: int | None = None  # the largest t2, needed under vmap, where the values of a tensor cannot be read
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name, value in (("t1", self.t1), ("t2", self.t2)):
+            checks.integers(name, value)
+        checks.shape("t2", self.t2, tuple(self.t1.shape))
+        if self.t1.ndim < 2:
+            raise InputError(f"t1: expected shape (N, K) or (N, K, n - 1), got {tuple(self.t1.shape)}")
+
+    def check_within(self, sequences: Sequences) -> None:
+        """Raise unless 0 <= t1 < t2 <= length for every pair, and there is one row for each sequence."""
+        if len(self.t1) != len(sequences):
+            raise InputError(f"pairs: expected one row for each of the {len(sequences)} sequences, got {len(self.t1)}")
+        ends = sequences.lengths.view(-1, *[1] * (self.t1.ndim - 1))
+        if self.last is None and not checks.holds((self.t1 >= 0) & (self.t1 < self.t2) & (self.t2 <= ends)):
+            ranges = {"t1": self.t1, "t2": self.t2, "lengths": ends}
+            given = ", ".join(f"{name} from {int(v.min())} to {int(v.max())}" for name, v in ranges.items())
+            raise InputError(f"pairs: expected 0 <= t1 < t2 <= the length of the sequence, got {given}")
+
     @property
     def dt(self) -> Tensor:
         return self.t2 - self.t1
@@ -119,8 +162,13 @@ class Belief:
     """
 
     code: Tensor  # (N, B)
-    carry: tuple[Tensor, ...]
+    carry: tuple[Annotated[Tensor, checks.COMPLEX], ...]  # complex in a linear recurrence
     x: Tensor | None = None  # (N, E) features of x_t, if the model's state includes the observation
+
+    made_by: ClassVar[str] = "model.initial(batch_size) and model.update make them"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -135,7 +183,12 @@ class Latent:
     torch.Size([8])
     """
 
-    layers: tuple[Tensor, ...]
+    layers: tuple[Annotated[Tensor, checks.COMPLEX], ...]  # complex only if z is the state of a recurrent network
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not self.layers:
+            raise InputError("layers: expected at least one, got none")
 
     @property
     def flat(self) -> Tensor:
@@ -165,6 +218,11 @@ class State:
     z: Latent
     x: Tensor | None = None  # (..., E) features of x_t; a learned vector before the first observation
     origin: Tensor | None = None  # (..., F) features of (s_t1, δt, actions), an input of p_D; None if x_t was observed
+
+    made_by: ClassVar[str] = "model.sample_state(belief, n) draws them"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def lead(self) -> torch.Size:
@@ -212,6 +270,9 @@ OBSERVATION_TERMS = ("reconstruction", "prediction")  # negative log likelihoods
 @dataclass(frozen=True)
 class Terms:
     """The terms of a loss, in nats; the loss is their sum."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def total(self) -> Tensor:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Generator, Tensor
 
+from tdvae.checks import Seed, checked
 from tdvae.errors import InputError
+from tdvae.storage.files import open_regular
 from tdvae.types import Sequences
 
 Array = npt.NDArray[Any]
@@ -55,18 +55,21 @@ def from_arrays(
     return Sequences(_clear_padding(observed, x_lengths), x_lengths, **extra)
 
 
+@checked
 def from_npz(path: str | Path) -> Sequences:
     """Load a .npz file with ``x`` and optionally ``lengths``, ``actions``, ``rewards``; or a .npy file with ``x``."""
     path = Path(path)
     try:
-        with path.open("rb") as file:
+        with open_regular(path, follow=True) as file:
             loaded = np.load(file, allow_pickle=False)
             arrays = {"x": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
     except FileNotFoundError as error:
         raise InputError(f"file: expected an existing file, got {path}") from error
     except OSError as error:
         raise InputError(f"file: expected a readable file, got {path} ({error.strerror or error})") from error
-    except (ValueError, BadZipFile, EOFError, zlib.error) as error:  # np.load treats other files as pickles
+    except InputError:
+        raise
+    except Exception as error:  # whatever NumPy and its readers raise for a damaged, encrypted or hostile file
         raise InputError(f"file: expected a complete .npz or .npy file of numeric arrays, got {path}") from error
     known = {"x", "lengths", "actions", "rewards"}
     if "x" not in arrays or set(arrays) - known:
@@ -76,8 +79,9 @@ def from_npz(path: str | Path) -> Sequences:
     return from_arrays(**arrays)
 
 
+@checked
 def split(
-    data: Sequences, seed: int, shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
+    data: Sequences, seed: Seed, shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
 ) -> tuple[Sequences, Sequences, Sequences]:
     """Split at random into training, validation and test sequences; each sequence is in exactly one part."""
     check_shares(shares)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tdvae.errors import InputError
+from tdvae.checks import Positive, Seed, check_fields, checked
 from tdvae.forecasting.calibration import calibrate
 from tdvae.jumps import Jumps, Uniform, Widening
 from tdvae.models import TDVAE, for_data
@@ -38,6 +38,10 @@ class Recipe:
     jumps: Jumps
     config: TrainConfig
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @checked
     def fit(
         self,
         data: Sequences,
@@ -59,7 +63,10 @@ class Recipe:
         )
 
 
-def recipe(data: Sequences, longest_jump: int = 10, steps: int = 10_000, seed: int = 0, **model_options: Any) -> Recipe:
+@checked
+def recipe(
+    data: Sequences, longest_jump: Positive = 10, steps: Positive = 10_000, seed: Seed = 0, **model_options: Any
+) -> Recipe:
     """The model and the training that `tdvae fit` uses for sequences like ``data``.
 
     Args:
@@ -77,9 +84,6 @@ def recipe(data: Sequences, longest_jump: int = 10, steps: int = 10_000, seed: i
 
     To train: ``recipe.fit(data, validation, run_dir="runs/mine")``.
     """
-    for name, value in (("longest_jump", longest_jump), ("steps", steps)):
-        if value < 1:
-            raise InputError(f"{name}: expected at least 1, got {value}")
     interval = max(1, steps // VALIDATIONS)
     config = TrainConfig(
         steps=steps,

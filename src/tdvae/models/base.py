@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tdvae import checks
+from tdvae.checks import LONGEST_JUMP, Positive, Samples, checked
 from tdvae.distributions import Categorical, Distribution, PointMass
 from tdvae.errors import InputError
 from tdvae.models.config import LatentConfig, ModelConfig, describe_config
@@ -35,16 +39,26 @@ class Beliefs:
 
 
 class Model(nn.Module, ABC):
-    """Interface of a world model: beliefs, states and predictions. ``config`` holds all settings it was built with."""
+    """Interface of a world model: beliefs, states and predictions. ``config`` holds all settings it was built with.
+
+    The arguments of the interface are checked in every model, against the annotations of its methods.
+    """
 
     config: ModelConfig
+    INTERFACE = ("initial", "update", "filter", "sample_state", "transition", "decode", "predict")
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in Model.INTERFACE:
+            if inspect.isfunction(vars(cls).get(name)):
+                setattr(cls, name, checked(vars(cls)[name]))
 
     def describe(self) -> dict[str, object]:
         """The config as JSON-compatible values; `tdvae.models.config.config_from_dict` is the inverse."""
         return describe_config(self.config)
 
     @abstractmethod
-    def initial(self, batch_size: int) -> Belief:
+    def initial(self, batch_size: Positive) -> Belief:
         """The belief before any observation, for ``batch_size`` sequences."""
 
     @abstractmethod
@@ -56,7 +70,7 @@ class Model(nn.Module, ABC):
         """The beliefs at all times of whole sequences; the same as repeated calls of `update`."""
 
     @abstractmethod
-    def sample_state(self, belief: Belief, n: int) -> State:
+    def sample_state(self, belief: Belief, n: Samples) -> State:
         """Draw ``n`` states from the belief; each layer of z is (n, N, size)."""
 
     @abstractmethod
@@ -134,11 +148,21 @@ class RecurrentModel(Model):
             assert isinstance(encoder, ObservationEncoder)
             self.x_0 = nn.Parameter(torch.zeros(encoder.features_size))
 
-    def initial(self, batch_size: int) -> Belief:
+    def initial(self, batch_size: Positive) -> Belief:
         return replace(self.belief.initial(batch_size), x=None if self.x_0 is None else self.x_0.expand(batch_size, -1))
 
     def update(self, belief: Belief, x: Tensor, a: Tensor | None = None, r: Tensor | None = None) -> Belief:
+        self.check_belief(belief)
         self._check_event(x, lead=1)
+        for name, value in (("x", x), ("a", a), ("r", r)):
+            if value is not None and len(value) != len(belief.code):
+                raise InputError(
+                    f"{name}: expected one row for each of the {len(belief.code)} beliefs, got {len(value)}"
+                )
+        return self._update(belief, x, a, r)
+
+    def _update(self, belief: Belief, x: Tensor, a: Tensor | None, r: Tensor | None) -> Belief:
+        """`update` of checked arguments."""
         inputs = self._belief_inputs(x[:, None], None if a is None else a[:, None], None if r is None else r[:, None])
         return replace(self.belief.scan(belief, inputs)[1], x=self.features(x))
 
@@ -157,8 +181,37 @@ class RecurrentModel(Model):
         features = self.features(sequences.x[rows, (t - 1).clamp(min=0)])
         return torch.where((t > 0)[..., None], features, self.x_0)  # type: ignore[arg-type]
 
+    @cached_property
+    def _belief_shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the tensors of a belief, without the dimension of the batch."""
+        with torch.no_grad():
+            first = self.initial(1)
+        return [tuple(tensor.shape[1:]) for tensor in (first.code, *first.carry)]
+
+    def check_belief(self, belief: Belief) -> None:
+        """Raise if a belief does not belong to this model."""
+        tensors = (belief.code, *belief.carry)
+        lengths = {len(tensor) if tensor.ndim else 0 for tensor in tensors}
+        if [tuple(tensor.shape[1:]) for tensor in tensors] != self._belief_shapes or len(lengths) > 1:
+            raise InputError(
+                f"belief: expected one of this model, with tensors (N, …) of the shapes {self._belief_shapes}, got "
+                f"{[tuple(tensor.shape) for tensor in tensors]}; model.initial and model.update make them"
+            )
+
+    @property
+    def state_sizes(self) -> tuple[int, ...]:
+        """The sizes of the layers of z in a state."""
+        raise NotImplementedError
+
     def check_state(self, state: State) -> None:
-        """Raise if a state lacks the observation that the model's transition is conditioned on."""
+        """Raise if a state does not belong to this model, or lacks the observation that its transition is given."""
+        sizes = tuple(layer.shape[-1] if layer.ndim else 0 for layer in state.z.layers)
+        leads = {tuple(tensor.shape[:-1]) for tensor in state.tensors() if tensor is not None}
+        if sizes != self.state_sizes or len(leads) > 1:
+            raise InputError(
+                f"state: expected one of this model, with layers of the sizes {self.state_sizes}, got "
+                f"{[tuple(layer.shape) for layer in state.z.layers]}; model.sample_state(belief, n) draws them"
+            )
         if self.x_0 is not None and state.x is None:
             raise InputError(
                 "state: expected an observation x, since the model has observed_state=True, got None; take states "
@@ -195,6 +248,7 @@ class RecurrentModel(Model):
     def filter(self, sequences: Sequences) -> Beliefs:
         """The beliefs at all times. Codes beyond the length of a sequence are not defined, and may not be computed."""
         self._check_event(sequences.x, lead=2)
+        sequences.check_lengths()
         groups = _group_by_length(sequences)
         if len(groups) == 1:
             return Beliefs(self._codes(sequences), self.read)
@@ -213,15 +267,22 @@ class RecurrentModel(Model):
     def jump(self, state: State, dt: int | Tensor, a: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Check δt and the actions of a jump, and broadcast them to the leading shape of the state."""
         lead = state.lead
-        dt = torch.as_tensor(dt, device=state.z.layers[0].device).expand(lead)
-        if dt.is_floating_point() or bool((dt < 1).any()):
-            raise InputError(f"dt: expected integers of at least 1, got {dt.min().item()}")
+        self.check_state(state)
+        given = dt if isinstance(dt, Tensor) else torch.tensor(dt)
+        checks.integers("dt", given)
+        if given.numel() == 0 or not 1 <= int(given.min()) <= int(given.max()) <= LONGEST_JUMP:
+            ends = f"{int(given.min())} to {int(given.max())}" if given.numel() else "none"
+            raise InputError(f"dt: expected integers of at least 1 and at most {LONGEST_JUMP}, got {ends}")
+        dt = _expanded("dt", given.to(state.z.layers[0].device), lead)
         check_given("actions of the jump", a, self.config.actions > 0)
         if a is not None:
             self._check_action_size(a)
+            if a.ndim < 2:
+                raise InputError(f"a: expected shape (..., dt, A), got {tuple(a.shape)}")
+            checks.finite("a", a)
             if a.shape[-2] < int(dt.max()):
                 raise InputError(f"a: expected one action for each of the {int(dt.max())} steps, got {a.shape[-2]}")
-            a = a.expand(*lead, *a.shape[-2:])
+            a = _expanded("a", a, (*lead, *a.shape[-2:]))
         return dt, a
 
     def step_by_step(
@@ -239,8 +300,8 @@ class RecurrentModel(Model):
         return state
 
     def _check_action_size(self, a: Tensor) -> None:
-        if a.shape[-1] != self.config.actions:
-            raise InputError(f"actions: expected size {self.config.actions}, got {a.shape[-1]}")
+        if a.ndim == 0 or a.shape[-1] != self.config.actions:
+            raise InputError(f"actions: expected size {self.config.actions}, got {tuple(a.shape)[-1:] or 0}")
 
     def _belief_inputs(self, x: Tensor, a: Tensor | None, r: Tensor | None) -> Tensor:
         """The inputs of the belief network at each time step: encoded x_t, the action before it, and its reward."""
@@ -249,8 +310,9 @@ class RecurrentModel(Model):
         parts = [self.encoder(x)]
         if a is not None:
             self._check_action_size(a)
-            parts.append(a.to(parts[0].dtype))
+            parts.append(checks.finite("actions", a).to(parts[0].dtype))
         if r is not None:
+            checks.finite("rewards", r)
             parts.append(r[..., None].to(parts[0].dtype))
         return torch.cat(parts, dim=-1)
 
@@ -258,6 +320,17 @@ class RecurrentModel(Model):
         expected = tuple(self.config.event_shape)
         if x.ndim != lead + len(expected) or tuple(x.shape[lead:]) != expected:
             raise InputError(f"x: expected observations of shape {expected}, got {tuple(x.shape)[lead:]}")
+        if x.numel() == 0:
+            raise InputError(f"x: expected at least one observation, got shape {tuple(x.shape)}")
+
+
+def _expanded(name: str, value: Tensor, shape: Sequence[int]) -> Tensor:
+    try:
+        return value.expand(*shape)
+    except RuntimeError:
+        raise InputError(
+            f"{name}: expected a shape that broadcasts to {tuple(shape)}, got {tuple(value.shape)}"
+        ) from None
 
 
 def _where(condition: Tensor, parts: list[Tensor]) -> Tensor:

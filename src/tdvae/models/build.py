@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import fields
 from typing import Any, overload
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from tdvae.checks import checked
 from tdvae.errors import InputError
 from tdvae.models.base import RecurrentModel
 from tdvae.models.config import (
@@ -47,6 +49,7 @@ from tdvae.nn.recurrent import (
 from tdvae.types import Sequences
 
 FEW_NUMBERS = 32  # per step: up to here a linear recurrence is cheap
+OUTLIER = 50.0  # standard deviations; normal, exponential and log-normal data stay below
 MOST_CLASSES = 512  # more in a data set are taken for measurements
 
 
@@ -60,6 +63,7 @@ def build(config: MeanFieldConfig) -> MeanField: ...
 def build(config: NextStepConfig) -> NextStep: ...
 @overload
 def build(config: ModelConfig) -> RecurrentModel: ...
+@checked
 def build(config: ModelConfig) -> RecurrentModel:
     """Build a model with newly initialised weights; the type of the config determines the type of the model."""
     if isinstance(config, TDVAEConfig):
@@ -206,6 +210,7 @@ def _decoder(config: RecurrentConfig, inputs: int, linear: int = 0) -> Decoder:
     return CategoricalDecoder(inputs, config.event_shape, config.decoder, config.classes, linear)
 
 
+@checked
 def for_data(data: Sequences, **choices: Any) -> TDVAE:
     """A TD-VAE that fits a data set; ``choices`` are fields of `TDVAEConfig`.
 
@@ -256,12 +261,30 @@ def check_classes(count: int) -> None:
         )
 
 
+def _check_scale(steps: Tensor, shift: Tensor, scale: Tensor) -> None:
+    """Raise if the data cannot be standardised; warn if few values decide the result."""
+    largest = float(steps.abs().max())
+    if len(steps) > 1 and not bool((shift.isfinite() & scale.isfinite()).all()):
+        raise InputError(
+            f"x: expected values whose mean and spread are finite 32-bit numbers, got values up to {largest:g}; divide "
+            "the data by a constant"
+        )
+    deviations = float(((steps - shift) / scale.clamp(min=1e-30)).abs().max()) if len(steps) > 1 else 0.0
+    if deviations > OUTLIER:
+        warnings.warn(
+            f"x: the largest value is {deviations:.0f} standard deviations from the mean. Such outliers decide the "
+            "result, and forecasts may be worse than the marginal; clip them or take a logarithm",
+            stacklevel=5,
+        )
+
+
 def _standardise(model: TDVAE, data: Sequences) -> None:
     """Give the encoder and the decoder the data's own mean and spread, per dimension."""
     assert isinstance(model.encoder, ObservationEncoder)
     assert isinstance(model.p_D, GaussianDecoder)
     steps = data.x[data.mask]
     shift, scale = steps.mean(0), steps.std(0)
+    _check_scale(steps, shift, scale)
     scale = torch.where(scale > 1e-6 * shift.abs().clamp(min=1e-6), scale, torch.ones_like(scale))  # constant sensors
     for part in (model.encoder, model.p_D):
         part.shift.copy_(shift)

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tdvae import checks
 from tdvae.errors import InputError
 
 
@@ -148,7 +149,8 @@ class ObservationEncoder(nn.Module):
         return ((x.to(self.scale.dtype) - self.shift) / self.scale).flatten(-self.event_ndim)
 
     def check_values(self, x: Tensor) -> None:
-        """Raise if x has values that are not classes of the model, or not in [0, 1] for binary observations."""
+        """Raise if x has values that are not classes of the model, not in [0, 1] for binary observations, or NaN."""
+        checks.finite("x", x)
         if self.classes is not None:
             if x.is_floating_point():
                 raise InputError(f"x: expected integer classes from 0 to {self.classes - 1}, got {x.dtype}")

@@ -92,7 +92,7 @@ class RunFolder:
         return [json.loads(line) for line in lines]
 
     def _metrics(self) -> tuple[list[bytes], int]:
-        """The whole lines of metrics.jsonl, and the number of damaged ones; a killed process may leave part of a line."""
+        """The whole lines of metrics.jsonl, and the number of damaged ones. The last line may be incomplete."""
         path = self.path / METRICS
         if not os.path.lexists(path):
             return [], 0

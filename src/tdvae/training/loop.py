@@ -21,6 +21,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Generator, Tensor, nn
 
+from tdvae.checks import checked
 from tdvae.errors import CheckpointError, DivergenceError, InputError, TDVAEError
 from tdvae.jumps import Jumps
 from tdvae.objectives import Learner
@@ -31,6 +32,7 @@ from tdvae.types import Pairs, Sequences, SequenceSource, Terms
 
 ORDER, PAIRS, NOISE, VALIDATION = range(4)  # purposes of derived seeds
 KEPT_CHECKPOINTS = 2
+LARGE_DATA = 1e6  # the squares of larger values soon exceed the range of 32-bit numbers
 VALIDATION_BATCH = 256
 
 T = TypeVar("T")
@@ -73,6 +75,7 @@ class _TensorLearner(nn.Module):
         return terms.weighted(kl_weight), terms.named()
 
 
+@checked
 def fit(
     learner: Learner,
     data: SequenceSource,
@@ -106,6 +109,8 @@ def fit(
     """
     for sequences in (data, validation):
         if sequences is not None:
+            if isinstance(sequences, Sequences):
+                sequences.check_lengths()
             jumps.check_room(sequences.lengths)
     with ExitStack() as in_use:  # keeps the lock of the run folder
         training = _Training(
@@ -261,8 +266,16 @@ class _Training:
                 saved = checkpoint.list_checkpoints(self.folder.checkpoints, "step")
                 raise DivergenceError(
                     f"step {self.step}: {name} is {value.sum().item()}; last good checkpoint: "
-                    f"{saved[0] if saved else 'none'}. Try a lower learning rate or a smaller clip"
+                    f"{saved[0] if saved else 'none'}. {self._advice()}"
                 )
+
+    def _advice(self) -> str:
+        """What may have made the loss infinite: data of an extreme scale, or else the training."""
+        batch, _ = self._draw(min(self.step, self.config.steps - 1))
+        largest = float(batch["x"].abs().max())
+        if largest > LARGE_DATA:
+            return f"x has values up to {largest:g}, which is the likely cause; scale the data"
+        return "Try a lower learning rate or a smaller clip"
 
     # Logging, validation and checkpoints after a step
 
