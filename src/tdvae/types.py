@@ -187,8 +187,6 @@ class Latent:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not self.layers:
-            raise InputError("layers: expected at least one, got none")
 
     @property
     def flat(self) -> Tensor:
@@ -223,6 +221,8 @@ class State:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if not self.z.layers or any(layer.ndim == 0 for layer in self.z.layers):
+            raise InputError("z: expected at least one layer (..., size), got none")
 
     @property
     def lead(self) -> torch.Size:

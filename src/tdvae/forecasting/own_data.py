@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from tdvae.data import from_npz, split
 from tdvae.distributions import Bernoulli, Categorical, DiagonalNormal, Distribution
-from tdvae.errors import InputError
+from tdvae.errors import CheckpointError, InputError
 from tdvae.forecasting.recipe import Recipe, recipe
 from tdvae.likelihood import Forecast, forecast
 from tdvae.models import Model
@@ -23,6 +22,7 @@ from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, by_key
 from tdvae.rollouts import belief_at
 from tdvae.saved import SavedModel
+from tdvae.storage.files import sha256_of
 from tdvae.training import FitResult
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
@@ -57,13 +57,15 @@ class OwnData:
         return {
             "experiment": NAME,
             "file": str(self.file.resolve()),
-            "sha256": hashlib.sha256(self.file.read_bytes()).hexdigest(),
+            "sha256": sha256_of(self.file),
             "split_seed": self.split_seed,
             "longest_jump": self.longest_jump,
         }
 
     @classmethod
     def from_info(cls, info: dict[str, Any]) -> OwnData:
+        if missing := {"file", "sha256", "split_seed", "longest_jump"} - set(info):
+            raise CheckpointError(f"run: expected the info of a run of `tdvae fit`, got one without {sorted(missing)}")
         own = cls(Path(info["file"]), info["split_seed"], info["longest_jump"])
         if not own.file.exists() or own.info()["sha256"] != info["sha256"]:
             raise InputError(f"file: {own.file}, which this run was trained on, is gone or has changed")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from tdvae.checks import NonNegative, PositiveNumber, Range, check_fields
 from tdvae.errors import InputError
 
-MAX_SIZE, MAX_COUNT, MAX_WEIGHTS = 2**24, 128, 2**31
+MAX_SIZE, MAX_COUNT, MAX_WEIGHTS = 2**24, 128, 2**29
 Size = Annotated[int, Range(1, MAX_SIZE)]
 OptionalSize = Annotated[int, Range(0, MAX_SIZE)]
 Count = Annotated[int, Range(1, MAX_COUNT)]
@@ -43,11 +43,13 @@ class ModelConfig:
             if name in SIZES and value
         }
         largest = sorted(sizes, key=sizes.__getitem__)[-2:]
+        if "belief" in largest and getattr(self, "belief_network", "") != "linear_recurrence":
+            largest = ["belief", "belief"]  # an LSTM has a matrix from its state to its state
         weights = math.prod(sizes[name] for name in largest) * max(counts.values(), default=1)
         if weights > MAX_WEIGHTS:
             raise InputError(
-                f"{' and '.join(largest)}: expected sizes of a model with at most {MAX_WEIGHTS:,} weights, got "
-                f"{' and '.join(str(sizes[name]) for name in largest)}, which need about {weights:,}"
+                f"{' and '.join(dict.fromkeys(largest))}: expected sizes of a model with at most {MAX_WEIGHTS:,} weights, got "
+                f"{' and '.join(str(sizes[name]) for name in dict.fromkeys(largest))}, which need about {weights:,}"
             )
 
 

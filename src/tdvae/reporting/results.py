@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import shlex
 import sys
@@ -50,6 +51,15 @@ def results(
     }
 
 
+def finite_numbers(value: Any) -> Any:
+    """The content of a JSON file, with null in place of infinities and NaN, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: finite_numbers(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite_numbers(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def write_results(path: Path, content: dict[str, Any], block: str = "") -> None:
     """Write results, or one block of them. Blocks that the file already has are kept.
 
@@ -67,7 +77,7 @@ def write_results(path: Path, content: dict[str, Any], block: str = "") -> None:
         kept = existing.get("blocks", {})
         measures = {**content["measures"], **{name: existing["measures"][name] for name in kept}}
         merged = {**content, "measures": measures, **({"blocks": kept} if kept else {})}
-    write_file(path, to_json(merged))
+    write_file(path, to_json(finite_numbers(merged)))
 
 
 def read_results(path: Path, block: str = "") -> dict[str, Any] | None:

@@ -49,8 +49,7 @@ class RunFolder:
                 )
         else:
             check_unused(self.path)
-        with files.naming(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+        create(self.path)
         with locked(self.path):
             if not resume:
                 check_unused(self.path)  # another process may have started a run since
@@ -191,9 +190,17 @@ def check_unused(path: Path) -> None:
 
     What a process leaves behind that was killed while it created a run is no content.
     """
-    with files.naming(path):
-        if os.path.lexists(path) and not _is_unused(path):
-            raise InputError(f"run_dir: expected a new folder, got {path}, which is not empty; add --resume to resume")
+    if os.path.lexists(path) and not _is_unused(path):
+        raise InputError(f"run_dir: expected a new folder, got {path}, which is not empty; add --resume to resume")
+
+
+def create(path: Path) -> None:
+    """Create a folder and those above it, unless it exists."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"run_dir: expected a folder that can be created, got {path} ({reason})") from error
 
 
 def _is_unused(path: Path) -> bool:

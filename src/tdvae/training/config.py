@@ -30,8 +30,8 @@ class TrainConfig:
     """
 
     steps: Positive = 20_000
-    batch_size: Positive = 32  # sequences per training step, over all processes
-    pairs: Positive = 32  # pairs (t1, t2) per sequence; the belief network runs once for all of them
+    batch_size: Annotated[int, Range(1, 1_000_000)] = 32  # sequences per training step, over all processes
+    pairs: Annotated[int, Range(1, 1_000_000)] = 32  # pairs (t1, t2) per sequence; the belief network runs once for all of them
     shuffle: bool = True  # visit the data in random order; False for data in the order of a curriculum
     optimizer: Literal["adam", "muon"] = "adam"  # muon: Muon for muon_matrices, Adam for all other parameters
     muon_matrices: Literal["inner", "all"] = "inner"  # those marked as inner, or all of suitable size

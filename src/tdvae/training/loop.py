@@ -28,6 +28,7 @@ from tdvae.objectives import Learner
 from tdvae.storage import RunFolder, checkpoint, files
 from tdvae.training.config import RESUMABLE, TrainConfig, derive_seed, kl_weight, make_optimizers, rate_factor
 from tdvae.training.log import Log, Progress, RunLog, SilentLog
+from tdvae.training.noise import noise_of_rank
 from tdvae.types import Pairs, Sequences, SequenceSource, Terms
 
 ORDER, PAIRS, NOISE, VALIDATION = range(4)  # purposes of derived seeds
@@ -225,8 +226,9 @@ class _Training:
         groups = [group for o in self.optimizers for group in o.param_groups]
         for group, rate in zip(groups, self.rates, strict=True):
             group["lr"] = rate * factor
-        torch.manual_seed(derive_seed(self.config.seed, NOISE, self.step, self.fabric.global_rank))
-        loss, terms = self.module(batch, pairs.t1, pairs.t2, kl_weight(self.config, self.step))
+        torch.manual_seed(derive_seed(self.config.seed, NOISE, self.step))
+        with noise_of_rank(self.fabric.global_rank, self.fabric.world_size):
+            loss, terms = self.module(batch, pairs.t1, pairs.t2, kl_weight(self.config, self.step))
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         self.fabric.backward(loss.sum())

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import time
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Annotated, Any, Protocol
 
 import torch
 from torch import Tensor
 
 from tdvae import saved
+from tdvae.checks import LONGEST_JUMP, Range, Samples, Seed, checked
 from tdvae.distributions import Categorical
 from tdvae.errors import InputError
 from tdvae.experiments.registry import kind_of_run
-from tdvae.reporting.results import Measures, results
+from tdvae.reporting.results import Measures, finite_numbers, results
 from tdvae.reporting.tables import Block, Table, show
 from tdvae.rollouts import belief_at, rollout
 from tdvae.saved import SavedModel
+from tdvae.storage.files import to_json
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
+
+
+Jump = Annotated[int, Range(1, LONGEST_JUMP)]
 
 
 class RunKind(Protocol):
@@ -34,17 +39,16 @@ class RunKind(Protocol):
     def held_out(self, found: SavedModel, seed: int) -> Sequences: ...
 
 
-def evaluate_saved(run_or_name: str, seed: int, as_json: bool) -> None:
+@checked
+def evaluate_saved(run_or_name: str, seed: Seed, as_json: bool) -> None:
     """Print the measures of a saved model on held-out data drawn with ``seed``."""
     begin = time.monotonic()
-    if seed < 0:
-        raise InputError(f"seed: expected at least 0, got {seed}")
     found = saved.load_saved(run_or_name)
     kind = _run_kind(found)
     measures, preset = kind.evaluate(found, seed), found.info.get("preset", "own")
     content = results(found.info["experiment"], preset, [seed], time.monotonic() - begin, [measures], kind.paper)
     if as_json:
-        print(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
+        print(to_json(finite_numbers(content)).decode(), end="")
         return
     show(f"{run_or_name} on held-out sequences, seed {seed}", kind.tables_of_run(content))
 
@@ -60,28 +64,26 @@ def _run_kind(found: SavedModel) -> RunKind:
 
 
 @torch.no_grad()
-def rollout_saved(run_or_name: str, start: int, jumps: list[int], samples: int, seed: int, as_json: bool) -> None:
+@checked
+def rollout_saved(
+    run_or_name: str, start: int, jumps: Sequence[Jump], samples: Samples, seed: Seed, as_json: bool
+) -> None:
     """Print quantiles of a saved model's predictions after each jump, and the observation where there is one."""
-    for name, value, least in (("samples", samples, 1), ("seed", seed, 0)):
-        if value < least:
-            raise InputError(f"{name}: expected at least {least}, got {value}")
     found = saved.load_saved(run_or_name)
     sequence = _run_kind(found).held_out(found, seed)
     length = int(sequence.lengths[0])
     if not 0 <= start <= length:
         raise InputError(f"--from: expected between 0 and {length} (the length of the sequence), got {start}")
-    if any(jump < 1 for jump in jumps):
-        raise InputError(f"--jumps: expected jumps of at least 1 step, got {jumps}")
     torch.manual_seed(derive_seed(seed))
     rows = _summarise_futures(sequence, start, jumps, _sample_futures(found, sequence, start, jumps, samples))
     if as_json:
-        print(json.dumps(rows, indent=2))
+        print(to_json(finite_numbers(rows)).decode(), end="")
         return
     quantity = "x" if sequence.x[0, 0].numel() == 1 else "first number of x"
     show(f"{run_or_name}: {quantity} in {samples} futures after t = {start}", [_table(rows)])
 
 
-def _sample_futures(found: SavedModel, sequence: Sequences, start: int, jumps: list[int], samples: int) -> Tensor:
+def _sample_futures(found: SavedModel, sequence: Sequences, start: int, jumps: Sequence[int], samples: int) -> Tensor:
     """Sample the first dimension of x after each jump: (jumps, samples)."""
     belief = belief_at(found.model, sequence, start)
     actions = None
@@ -100,7 +102,7 @@ def _sample_futures(found: SavedModel, sequence: Sequences, start: int, jumps: l
     return decoded.sample()[:, :, 0].flatten(2)[..., 0]
 
 
-def _summarise_futures(sequence: Sequences, start: int, jumps: list[int], futures: Tensor) -> list[dict[str, Any]]:
+def _summarise_futures(sequence: Sequences, start: int, jumps: Sequence[int], futures: Tensor) -> list[dict[str, Any]]:
     """Return for each jump its time step, quantiles of the samples, and the observation if there is one."""
     quantiles = torch.quantile(futures, torch.tensor([0.05, 0.5, 0.95]), dim=1)
     rows = []
