@@ -578,7 +578,7 @@ def test_elbo_does_not_depend_on_padding(name: str) -> None:
     losses = []
     for sequences in (short, replace(short, x=x)):
         torch.manual_seed(0)
-        losses.append(Learner(model)(sequences, Pairs(torch.zeros(0), torch.zeros(0))).total)
+        losses.append(Learner(model)(sequences, Pairs(torch.zeros(0).long(), torch.zeros(0).long())).total)
     assert bool(torch.isfinite(losses[0]))
     torch.testing.assert_close(losses[0], losses[1])
 

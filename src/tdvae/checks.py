@@ -129,7 +129,7 @@ def check_of(hint: Any) -> Check:
         members = [name for name in vars(hint) if not name.startswith("_")]
         has_all = functools.partial(_has, members=members)
         return functools.partial(_of_type, test=has_all, expected=f"{hint.__name__} ({', '.join(members)})", kind=hint)
-    if isinstance(hint, type) and hint is not object:
+    if isinstance(hint, type) and hint not in (object, Any):
         test = lambda value: isinstance(value, hint)  # noqa: E731
         is_tensor = hint.__name__ == "Tensor"
         check = functools.partial(_of_type, test=test, expected=_article(hint), kind=hint)

@@ -86,7 +86,9 @@ class Fit:
     seed: int = 0
     """Seed of the data split, the initial weights and the training."""
     devices: int = 1
-    """Number of processes to train with; more than 1 needs torchrun."""
+    """Number of processes on each machine to train with; more than 1 needs torchrun."""
+    nodes: int = 1
+    """Number of machines to train with; more than 1 needs torchrun and a --run-dir that all machines see."""
     run_dir: Path | None = None
     """Run folder. By default a new folder under runs/."""
     resume: bool = False
@@ -97,15 +99,21 @@ class Fit:
     def main(self) -> None:
         if self.resume and self.run_dir is None:
             raise InputError("--resume: say which run, with --run-dir")
-        if self.devices > 1 and self.run_dir is None:
-            raise InputError("--devices: several processes need one --run-dir")
+        if (self.devices > 1 or self.nodes > 1) and self.run_dir is None:
+            raise InputError("--devices, --nodes: several processes need one --run-dir")
         from tdvae import forecasting, saved
         from tdvae.reporting.results import summarise
         from tdvae.reporting.tables import show
 
         own = forecasting.OwnData(self.file, self.seed, self.longest_jump)
         recipe = own.recipe(self.steps, self.seed, layers=self.layers, latent=self.latent, belief=self.belief)
-        config = replace(recipe.config, batch_size=self.batch_size, devices=self.devices, tensorboard=self.tensorboard)
+        config = replace(
+            recipe.config,
+            batch_size=self.batch_size,
+            devices=self.devices,
+            nodes=self.nodes,
+            tensorboard=self.tensorboard,
+        )
         run_dir = self.run_dir or _unused_folder(self.file.stem)
         forecasting.train(own, replace(recipe, config=config), run_dir, self.resume)
         if int(os.environ.get("RANK", "0")) > 0:
@@ -164,8 +172,9 @@ class Rollout:
 class Bench:
     """Benchmark training steps and jumps: ratios of times within one run, as median and half the range."""
 
-    what: tyro.conf.Positional[Literal["oscillator", "moving-mnist", "all"]] = "oscillator"
-    """moving-mnist compares with a plain baseline: the training procedure that public implementations share."""
+    what: tyro.conf.Positional[Literal["oscillator", "moving-mnist", "devices", "all"]] = "oscillator"
+    """moving-mnist compares with a plain baseline: the training procedure that public implementations share. devices
+    compares two processes with one and needs two idle cores; it is not part of all."""
     repeats: int = 7
     """Number of repeated timings."""
     minutes: float = 0.0

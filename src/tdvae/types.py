@@ -123,8 +123,8 @@ class Pairs:
         for name, value in (("t1", self.t1), ("t2", self.t2)):
             checks.integers(name, value)
         checks.shape("t2", self.t2, tuple(self.t1.shape))
-        if self.t1.ndim < 2:
-            raise InputError(f"t1: expected shape (N, K) or (N, K, n - 1), got {tuple(self.t1.shape)}")
+        if self.t1.ndim < 1:
+            raise InputError("t1: expected shape (N, K) or (N, K, n - 1), got one number")
 
     def check_within(self, sequences: Sequences) -> None:
         """Raise unless 0 <= t1 < t2 <= length for every pair, and there is one row for each sequence."""

@@ -47,10 +47,8 @@ class ModelConfig:
             largest = ["belief", "belief"]  # an LSTM has a matrix from its state to its state
         weights = math.prod(sizes[name] for name in largest) * max(counts.values(), default=1)
         if weights > MAX_WEIGHTS:
-            raise InputError(
-                f"{' and '.join(dict.fromkeys(largest))}: expected sizes of a model with at most {MAX_WEIGHTS:,} weights, got "
-                f"{' and '.join(str(sizes[name]) for name in dict.fromkeys(largest))}, which need about {weights:,}"
-            )
+            given = ", ".join(f"{name}={sizes[name]}" for name in dict.fromkeys(largest))
+            raise InputError(f"{given}: expected sizes of at most {MAX_WEIGHTS:,} weights, got about {weights:,}")
 
 
 @dataclass(frozen=True)

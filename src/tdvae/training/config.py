@@ -31,7 +31,9 @@ class TrainConfig:
 
     steps: Positive = 20_000
     batch_size: Annotated[int, Range(1, 1_000_000)] = 32  # sequences per training step, over all processes
-    pairs: Annotated[int, Range(1, 1_000_000)] = 32  # pairs (t1, t2) per sequence; the belief network runs once for all of them
+    pairs: Annotated[int, Range(1, 1_000_000)] = (
+        32  # pairs (t1, t2) per sequence; the belief network runs once for all of them
+    )
     shuffle: bool = True  # visit the data in random order; False for data in the order of a curriculum
     optimizer: Literal["adam", "muon"] = "adam"  # muon: Muon for muon_matrices, Adam for all other parameters
     muon_matrices: Literal["inner", "all"] = "inner"  # those marked as inner, or all of suitable size
@@ -64,7 +66,8 @@ class TrainConfig:
             )
 
 
-RESUMABLE = ("steps", "warmup", "validate_every", "checkpoint_every", "log_every", "tensorboard")
+# The number of processes may change, because the noise belongs to the sequences: the loss is the same up to rounding.
+RESUMABLE = ("steps", "warmup", "validate_every", "checkpoint_every", "log_every", "devices", "nodes", "tensorboard")
 
 
 def rate_factor(config: TrainConfig, step: int) -> float:

@@ -61,7 +61,7 @@ class FitResult:
     seconds: float | None  # training time without lost steps; None if resumed from a checkpoint that lacks it
 
 
-class _TensorLearner(nn.Module):
+class TensorLearner(nn.Module):
     """Wraps a learner so that its arguments and results are tensors, which Fabric and DDP can handle."""
 
     def __init__(self, learner: Learner) -> None:
@@ -163,7 +163,7 @@ class _Training:
         self._on_first(lambda: self._prepare_folder(resume, description, in_use))
         optimizers = make_optimizers(config, learner)
         self.rates = [group["lr"] for o in optimizers for group in o.param_groups]
-        module, *wrapped = self.fabric.setup(_TensorLearner(learner), *optimizers)
+        module, *wrapped = self.fabric.setup(TensorLearner(learner), *optimizers)
         self.module, self.optimizers = module, wrapped
         if resume:
             self._restore()

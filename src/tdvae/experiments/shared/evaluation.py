@@ -22,7 +22,6 @@ from tdvae.storage.files import to_json
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
 
-
 Jump = Annotated[int, Range(1, LONGEST_JUMP)]
 
 
