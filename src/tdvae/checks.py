@@ -56,7 +56,7 @@ NonNegative = Annotated[int, Range(0)]
 PositiveNumber = Annotated[float, Range(above=0)]
 Share = Annotated[float, Range(0, 1)]
 Seed = Annotated[int, Range(0)]
-Samples = Annotated[int, Range(1, 1_000_000)]  # more would hardly fit into memory
+Samples = Annotated[int, Range(1, 1_000_000)]  # also sequences; more would hardly fit into memory
 
 
 def checked(function: F) -> F:
@@ -205,6 +205,28 @@ def shape(name: str, value: Tensor, expected: tuple[int | str, ...]) -> Tensor:
     if not same:
         raise InputError(f"{name}: expected shape ({', '.join(map(str, expected))}), got {tuple(value.shape)}")
     return value
+
+
+def rows(name: str, value: Tensor, count: int) -> Tensor:
+    """A tensor that selects some of ``count`` rows: their indices, or a mask (count,)."""
+    if value.dtype.is_floating_point or value.is_complex():
+        raise InputError(f"{name}: expected indices or a mask, got {value.dtype}")
+    if "bool" in str(value.dtype):
+        return shape(name, value, (count,))
+    shape(name, value, ("rows",))
+    if not holds((value >= -count) & (value < count)):
+        raise InputError(f"{name}: expected indices of {count} rows, got {int(value.min())} to {int(value.max())}")
+    return value
+
+
+def expanded(name: str, value: Tensor, shape: collections.abc.Sequence[int]) -> Tensor:
+    """A tensor, expanded to a shape."""
+    try:
+        return value.expand(*shape)
+    except RuntimeError:
+        raise InputError(
+            f"{name}: expected a shape that broadcasts to {tuple(shape)}, got {tuple(value.shape)}"
+        ) from None
 
 
 def holds(condition: Tensor) -> bool:

@@ -34,9 +34,25 @@ def _sum_event(value: Tensor, event_ndim: int) -> Tensor:
     return value.flatten(-event_ndim).sum(-1) if event_ndim else value
 
 
+def _observed(x: Tensor, shape: torch.Size) -> Tensor:
+    """x, if it is real and broadcasts with the shape of the parameters."""
+    try:
+        torch.broadcast_shapes(checks.check_of(Tensor)("x", x).shape, shape)
+    except RuntimeError:
+        raise InputError(f"x: expected a shape that broadcasts with {tuple(shape)}, got {tuple(x.shape)}") from None
+    return x
+
+
+def _measured(x: Tensor, shape: torch.Size) -> Tensor:
+    """x, if it also holds numbers and not truth values."""
+    if _observed(x, shape).dtype == torch.bool:
+        raise InputError("x: expected numbers, got torch.bool")
+    return x
+
+
 def _check_unit_interval(x: Tensor) -> None:
     """Raise if x has values outside of [0, 1], to which these distributions would give a meaningless density."""
-    if not checks.holds((checks.real("x", x) >= 0) & (x <= 1)):
+    if not checks.holds((x >= 0) & (x <= 1)):
         low, high = float(x.min()), float(x.max())
         raise InputError(f"x: expected values in [0, 1], got {low:g} to {high:g}; divide bytes by 255")
 
@@ -58,7 +74,7 @@ class DiagonalNormal:
         return self.mean + self.sigma * torch.randn_like(self.mean)
 
     def log_prob(self, x: Tensor) -> Tensor:
-        standardised = (checks.real("x", x) - self.mean) * torch.exp(-self.log_sigma)
+        standardised = (_measured(x, self.mean.shape) - self.mean) * torch.exp(-self.log_sigma)
         return _sum_event(-0.5 * (standardised.square() + LOG_2PI) - self.log_sigma, self.event_ndim)
 
     def detach(self) -> DiagonalNormal:
@@ -73,7 +89,7 @@ class DiagonalNormal:
 
     def cdf(self, x: Tensor) -> Tensor:
         """The cumulative distribution function of each dimension; not summed over the event."""
-        return torch.special.ndtr((x - self.mean) * torch.exp(-self.log_sigma))
+        return torch.special.ndtr((_measured(x, self.mean.shape) - self.mean) * torch.exp(-self.log_sigma))
 
 
 @dataclass(frozen=True)
@@ -118,6 +134,7 @@ class PointMass:
 
     def log_prob(self, x: Tensor) -> Tensor:
         """0 where ``x`` equals the value, minus infinity elsewhere."""
+        _observed(x, self.value.shape)
         same = (x == self.value).flatten(-self.event_ndim).all(-1) if self.event_ndim else x == self.value
         return torch.where(same, 0.0, -math.inf)
 
@@ -138,7 +155,7 @@ class Bernoulli:
 
     def log_prob(self, x: Tensor) -> Tensor:
         """For ``x`` between 0 and 1, the expected log likelihood of bits with mean ``x``."""
-        _check_unit_interval(x)
+        _check_unit_interval(_observed(x, self.logits.shape))
         logits, x = torch.broadcast_tensors(self.logits, x.to(self.logits.dtype))
         value = -F.binary_cross_entropy_with_logits(logits, x, reduction="none")
         return _sum_event(value, self.event_ndim)
@@ -161,7 +178,7 @@ class Categorical:
         return torch.multinomial(flat, 1).reshape(self.logits.shape[:-1])
 
     def log_prob(self, x: Tensor) -> Tensor:
-        checks.integers("x", x)
+        checks.integers("x", _observed(x, self.logits.shape[:-1]))
         classes = self.logits.shape[-1]
         if not checks.holds((x >= 0) & (x < classes)):
             raise InputError(f"x: expected classes from 0 to {classes - 1}, got {int(x.min())} to {int(x.max())}")
@@ -204,7 +221,7 @@ class DiscretisedLogistic:
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Log probability of the bins that contain ``x``."""
-        _check_unit_interval(x)
+        _check_unit_interval(_observed(x, self.location.shape))
         bins = self._bin(x.to(self.location.dtype))
         rate = torch.exp(-self.log_scale)
         low = ((bins - 0.5) / (self.LEVELS - 1) - self.location) * rate

@@ -25,6 +25,8 @@ MAX_ROWS = 20_000  # samples × pairs per batch: larger batches are not faster a
 
 @checked
 def log_mean_exp(values: Tensor, dim: int = 0) -> Tensor:
+    if not -values.ndim <= dim < values.ndim or values.shape[dim] == 0:
+        raise InputError(f"values: expected at least one value in dimension {dim}, got shape {tuple(values.shape)}")
     return torch.logsumexp(values, dim) - math.log(values.shape[dim])
 
 
@@ -105,6 +107,8 @@ def forecast(
     torch.Size([1, 1])
     """
     *before, last = [dt] if isinstance(dt, int) else list(dt) or [0]  # 0 is refused as a jump
+    if a is not None and a.ndim < 2:
+        raise InputError(f"a: expected shape (..., dt, A), got {tuple(a.shape)}")
     state = model.sample_state(belief, samples)
     if before:
         state = rollout(model, state, before, a)[-1]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tdvae import checks
-from tdvae.checks import check_fields
+from tdvae.checks import NonNegative, check_fields, checked
 from tdvae.errors import InputError
 
 
@@ -77,14 +77,20 @@ class Sequences:
     def _map(self, change: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
         return {name: change(tensor) for name, tensor in self.named().items()}
 
+    @checked
     def select(self, index: Tensor | slice) -> Sequences:
         """The sequences at ``index``. Lazily read data sets implement this method as well (`SequenceSource`)."""
+        if isinstance(index, Tensor):
+            checks.rows("index", index, len(self))
         return replace(self, **self._map(lambda tensor: tensor[index]))
 
-    def until(self, t: int | Tensor) -> Sequences:
+    @checked
+    def until(self, t: NonNegative | Tensor) -> Sequences:
         """The first ``t`` time steps; ``t`` is one number for all sequences, or (N,) with one for each."""
-        if not isinstance(t, Tensor):
-            checks.Range(0).check("t", checks.whole("t", t))
+        if isinstance(t, Tensor):
+            checks.integers("t", checks.shape("t", t, (len(self),)))
+            if len(self) == 0 or not checks.holds(t >= 0):
+                raise InputError(f"t: expected at least 0 for each sequence, got {t.tolist()[:5]}")
         last = int(t.max()) if isinstance(t, Tensor) else t
         cut = self._map(lambda tensor: tensor[:, :last] if tensor.ndim > 1 else tensor.clamp(max=t))
         return replace(self, **cut)

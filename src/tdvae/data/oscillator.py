@@ -18,7 +18,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from tdvae.checks import Positive, Range, Seed, check_fields, checked
+from tdvae.checks import Range, Samples, Seed, check_fields, checked
 from tdvae.errors import InputError
 
 
@@ -34,7 +34,7 @@ class OscillatorSettings:
     """Standard deviation of the noise on each state component at each time step."""
     observation_noise: Annotated[float, Range(0)] = 0.1
     """Standard deviation of the noise on x."""
-    length: Positive = 200
+    length: Samples = 200
     """Number of observations T of a simulated sequence."""
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class OscillatorRecord:
 
 
 @checked
-def simulate(settings: OscillatorSettings, n: Positive, seed: Seed) -> OscillatorRecord:
+def simulate(settings: OscillatorSettings, n: Samples, seed: Seed) -> OscillatorRecord:
     """Draw ``n`` sequences. The same seed gives the same data; the global random state is not used."""
     generator = torch.Generator().manual_seed(seed)
     frequency = uniform(settings.frequency, n, generator)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from tdvae.checks import Positive, Seed, check_fields, checked
+from tdvae.checks import Samples, Seed, check_fields, checked
 from tdvae.data.oscillator import OscillatorSettings, oscillate, uniform
 from tdvae.errors import InputError
 from tdvae.types import Sequences
@@ -26,7 +26,7 @@ OPENING = FIRST + SECOND  # only these observations show which of f_1 and f_2 is
 class SwitchingSettings(OscillatorSettings):
     """The reference settings of the oscillator, with a frequency that switches."""
 
-    interval: Positive = 100
+    interval: Samples = 100
     """Length of the separating interval, in time steps."""
     final: tuple[float, float] = (0.25, 0.5)
     r"""The final frequencies: :math:`f_a` if :math:`f_1 > f_2`, otherwise :math:`f_b`."""
@@ -63,7 +63,7 @@ class SwitchingRecord:
 
 
 @checked
-def simulate_switching(settings: SwitchingSettings, n: Positive, seed: Seed) -> SwitchingRecord:
+def simulate_switching(settings: SwitchingSettings, n: Samples, seed: Seed) -> SwitchingRecord:
     """Draw ``n`` sequences. The same seed gives the same data; the global random state is not used."""
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.stack([uniform(settings.frequency, n, generator) for _ in range(3)], dim=1)

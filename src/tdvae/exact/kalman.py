@@ -48,6 +48,10 @@ class GaussianMixture:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.means.ndim < 1:
+            raise InputError("means: expected shape (*batch, K), got one number")
+        for name, value in (("log_weights", self.log_weights), ("variances", self.variances)):
+            checks.expanded(name, value, self.means.shape)
 
     @property
     def batch_shape(self) -> torch.Size:

@@ -8,12 +8,13 @@ density that any model can have.
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tdvae.checks import NonNegative, Positive, checked
+from tdvae.checks import NonNegative, Range, checked
 from tdvae.data.oscillator import OscillatorSettings
 from tdvae.errors import InputError
 from tdvae.exact.kalman import BankPosterior, GaussianMixture, KalmanBank
@@ -44,7 +45,12 @@ class OscillatorOracle:
     """
 
     @checked
-    def __init__(self, settings: OscillatorSettings, frequencies: Positive = 512, rings: NonNegative = 0) -> None:
+    def __init__(
+        self,
+        settings: OscillatorSettings,
+        frequencies: Annotated[int, Range(1, 100_000)] = 512,
+        rings: Annotated[int, Range(0, 100)] = 0,
+    ) -> None:
         if settings.observation_noise <= 0:
             raise InputError(f"observation_noise: expected above 0, got {settings.observation_noise}")
         self.settings = settings

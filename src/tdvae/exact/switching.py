@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from tdvae.checks import NonNegative, Positive, checked
+from tdvae.checks import Range, checked
 from tdvae.data.switching import FIRST, OPENING, SwitchingSettings
 from tdvae.errors import InputError
 from tdvae.exact.kalman import BankPosterior
@@ -22,7 +23,12 @@ class SwitchingOracle:
     """
 
     @checked
-    def __init__(self, settings: SwitchingSettings, frequencies: Positive = 48, rings: NonNegative = 0) -> None:
+    def __init__(
+        self,
+        settings: SwitchingSettings,
+        frequencies: Annotated[int, Range(1, 100_000)] = 48,
+        rings: Annotated[int, Range(0, 100)] = 0,
+    ) -> None:
         self.first_oracle = OscillatorOracle(settings, frequencies, rings)
         bank = self.first_oracle.bank
         grid = self.first_oracle.frequencies

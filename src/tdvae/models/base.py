@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tdvae import checks
-from tdvae.checks import LONGEST_JUMP, Positive, Samples, checked
+from tdvae.checks import LONGEST_JUMP, Samples, checked
 from tdvae.distributions import Categorical, Distribution, PointMass
 from tdvae.errors import InputError
 from tdvae.models.config import LatentConfig, ModelConfig, describe_config
@@ -58,7 +58,7 @@ class Model(nn.Module, ABC):
         return describe_config(self.config)
 
     @abstractmethod
-    def initial(self, batch_size: Positive) -> Belief:
+    def initial(self, batch_size: Samples) -> Belief:
         """The belief before any observation, for ``batch_size`` sequences."""
 
     @abstractmethod
@@ -148,7 +148,7 @@ class RecurrentModel(Model):
             assert isinstance(encoder, ObservationEncoder)
             self.x_0 = nn.Parameter(torch.zeros(encoder.features_size))
 
-    def initial(self, batch_size: Positive) -> Belief:
+    def initial(self, batch_size: Samples) -> Belief:
         return replace(self.belief.initial(batch_size), x=None if self.x_0 is None else self.x_0.expand(batch_size, -1))
 
     def update(self, belief: Belief, x: Tensor, a: Tensor | None = None, r: Tensor | None = None) -> Belief:
@@ -207,7 +207,9 @@ class RecurrentModel(Model):
         """Raise if a state does not belong to this model, or lacks the observation that its transition is given."""
         sizes = tuple(layer.shape[-1] if layer.ndim else 0 for layer in state.z.layers)
         leads = {tuple(tensor.shape[:-1]) for tensor in state.tensors() if tensor is not None}
-        if sizes != self.state_sizes or len(leads) > 1:
+        features = None if self.x_0 is None else len(self.x_0)
+        other_x = state.x is not None and state.x.shape[-1] != features
+        if sizes != self.state_sizes or len(leads) > 1 or other_x:
             raise InputError(
                 f"state: expected one of this model, with layers of the sizes {self.state_sizes}, got "
                 f"{[tuple(layer.shape) for layer in state.z.layers]}; model.sample_state(belief, n) draws them"
@@ -273,7 +275,7 @@ class RecurrentModel(Model):
         if given.numel() == 0 or not 1 <= int(given.min()) <= int(given.max()) <= LONGEST_JUMP:
             ends = f"{int(given.min())} to {int(given.max())}" if given.numel() else "none"
             raise InputError(f"dt: expected integers of at least 1 and at most {LONGEST_JUMP}, got {ends}")
-        dt = _expanded("dt", given.to(state.z.layers[0].device), lead)
+        dt = checks.expanded("dt", given.to(state.z.layers[0].device), lead)
         check_given("actions of the jump", a, self.config.actions > 0)
         if a is not None:
             self._check_action_size(a)
@@ -282,7 +284,7 @@ class RecurrentModel(Model):
             checks.finite("a", a)
             if a.shape[-2] < int(dt.max()):
                 raise InputError(f"a: expected one action for each of the {int(dt.max())} steps, got {a.shape[-2]}")
-            a = _expanded("a", a, (*lead, *a.shape[-2:]))
+            a = checks.expanded("a", a, (*lead, *a.shape[-2:]))
         return dt, a
 
     def step_by_step(
@@ -322,15 +324,6 @@ class RecurrentModel(Model):
             raise InputError(f"x: expected observations of shape {expected}, got {tuple(x.shape)[lead:]}")
         if x.numel() == 0:
             raise InputError(f"x: expected at least one observation, got shape {tuple(x.shape)}")
-
-
-def _expanded(name: str, value: Tensor, shape: Sequence[int]) -> Tensor:
-    try:
-        return value.expand(*shape)
-    except RuntimeError:
-        raise InputError(
-            f"{name}: expected a shape that broadcasts to {tuple(shape)}, got {tuple(value.shape)}"
-        ) from None
 
 
 def _where(condition: Tensor, parts: list[Tensor]) -> Tensor:

@@ -220,6 +220,9 @@ def for_data(data: Sequences, **choices: Any) -> TDVAE:
     recurrence if a step has few numbers and an LSTM if it has many. The other defaults are the oscillator's: residual
     maps, a rotating transition and q_S as a product.
     """
+    if len(data) == 0 or data.horizon == 0:
+        raise InputError(f"data: expected at least one sequence and one step, got shape {tuple(data.x.shape)}")
+    data.check_lengths()
     event_shape = tuple(data.x.shape[2:])
     settings: dict[str, Any] = {"event_shape": event_shape, "rewards": data.rewards is not None}
     settings["actions"] = 0 if data.actions is None else data.actions.shape[-1]
@@ -264,12 +267,12 @@ def check_classes(count: int) -> None:
 def _check_scale(steps: Tensor, shift: Tensor, scale: Tensor) -> None:
     """Raise if the data cannot be standardised; warn if few values decide the result."""
     largest = float(steps.abs().max())
-    if len(steps) > 1 and not bool((shift.isfinite() & scale.isfinite()).all()):
+    if not bool((shift.isfinite() & scale.isfinite()).all()):
         raise InputError(
             f"x: expected values whose mean and spread are finite 32-bit numbers, got values up to {largest:g}; divide "
             "the data by a constant"
         )
-    deviations = float(((steps - shift) / scale.clamp(min=1e-30)).abs().max()) if len(steps) > 1 else 0.0
+    deviations = float(((steps - shift) / scale.clamp(min=1e-30)).abs().max())
     if deviations > OUTLIER:
         warnings.warn(
             f"x: the largest value is {deviations:.0f} standard deviations from the mean. Such outliers decide the "
@@ -283,7 +286,8 @@ def _standardise(model: TDVAE, data: Sequences) -> None:
     assert isinstance(model.encoder, ObservationEncoder)
     assert isinstance(model.p_D, GaussianDecoder)
     steps = data.x[data.mask]
-    shift, scale = steps.mean(0), steps.std(0)
+    shift = steps.mean(0)
+    scale = steps.std(0) if len(steps) > 1 else torch.ones_like(shift)
     _check_scale(steps, shift, scale)
     scale = torch.where(scale > 1e-6 * shift.abs().clamp(min=1e-6), scale, torch.ones_like(scale))  # constant sensors
     for part in (model.encoder, model.p_D):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tdvae.checks import Positive, Samples
+from tdvae.checks import Samples
 from tdvae.distributions import DiagonalNormal, Distribution
 from tdvae.models.base import RecurrentModel, Step
 from tdvae.models.config import FilteringConfig, LatentConfig
@@ -171,7 +171,7 @@ class Filtering(StateSpace):
             samples.append(z)
         return Latent(tuple(torch.stack(layers, dim=1) for layers in zip(*(z.layers for z in samples), strict=True)))
 
-    def initial(self, batch_size: Positive) -> Belief:
+    def initial(self, batch_size: Samples) -> Belief:
         start = super().initial(batch_size)
         return replace(start, carry=(*start.carry, *self.initial_state(batch_size, self.config.particles).z.layers))
 
