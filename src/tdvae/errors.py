@@ -74,8 +74,9 @@ def failure(error: Exception) -> str:
     text = _one_line(error)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "connect" in text.lower():
         return f"{process}the connection to another process was lost, which has ended; start all of them with --resume"
-    if isinstance(error, MemoryError) or "memory" in text.lower():
-        return f"{process}not enough memory; choose smaller sizes, a smaller batch or fewer samples ({text[:200]})"
+    # Without memory, the interpreter itself fails with a SystemError.
+    if isinstance(error, MemoryError | SystemError) or "memory" in text.lower():
+        return f"{process}not enough memory; choose smaller sizes, a smaller batch or fewer samples: {text[:200]}"
     return f"{process}unexpected {type(error).__name__}: {text}; please report this, with the output of --debug"
 
 

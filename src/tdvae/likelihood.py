@@ -250,6 +250,8 @@ def particle_log_prob(model: StateSpace, sequences: Sequences, particles: Sample
 def resample(log_weight: Tensor) -> Tensor:
     """Systematic resampling: the ancestor indices of each column of (particles, N)."""
     checks.shape("log_weight", log_weight, ("particles", "N"))
+    if not log_weight.is_floating_point() or log_weight.numel() == 0:
+        raise InputError(f"log_weight: expected floating-point numbers, got {checks.shown(log_weight)}")
     count, batch = log_weight.shape
     edges = torch.softmax(log_weight, 0).T.cumsum(1).contiguous()
     shift = torch.rand(batch, 1, device=edges.device, dtype=edges.dtype)

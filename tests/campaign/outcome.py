@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,7 +76,10 @@ def in_process(
     """
     reader, writer = os.pipe()
     sys.stdout.flush(), sys.stderr.flush()
-    child = os.fork()
+    with warnings.catch_warnings():
+        # Python warns if there are other threads, as in a process of pytest-xdist. They wait and hold no locks.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if child == 0:
         os.close(reader)
         status = 1

@@ -26,6 +26,7 @@ NODE_SPACING = 0.9
 RING_WIDTH = 0.6
 # Gauss-Hermite nodes per dimension for the mean of |(u, v)|.
 AMPLITUDE_NODES = 5
+MAX_HYPOTHESES = 2_000_000
 
 
 class OscillatorOracle:
@@ -51,6 +52,10 @@ class OscillatorOracle:
         frequencies: Annotated[int, Range(1, 100_000)] = 512,
         rings: Annotated[int, Range(0, 100)] = 0,
     ) -> None:
+        if frequencies * max(1, 9 * rings**2) > MAX_HYPOTHESES:
+            raise InputError(
+                f"frequencies, rings: expected at most {MAX_HYPOTHESES:,} hypotheses, got {frequencies} × 9 · {rings}²"
+            )
         if settings.observation_noise <= 0:
             raise InputError(f"observation_noise: expected above 0, got {settings.observation_noise}")
         self.settings = settings
