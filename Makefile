@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint setup clean ruff types imports
+.PHONY: demo test lint setup campaign clean ruff types imports
 
 demo: .venv/.ready
 	$(BIN)/tdvae run oscillator --preset demo
@@ -23,6 +23,10 @@ types:
 
 imports:
 	$(BIN)/lint-imports
+
+# Kills, damaged files, fuzzed calls and wrong command lines; takes about a quarter of an hour.
+campaign: .venv/.ready
+	$(BIN)/python -m tests.campaign --out results
 
 setup: .venv/.ready
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from torch import Tensor
 from tdvae import InputError, belief_at, cli, rollout, saved
 from tdvae.data import from_arrays, split
 from tdvae.models import TDVAE, TDVAEConfig, build, for_data
+from tdvae.storage import RunFolder
 from tdvae.types import Sequences, State
 
 torch.set_num_threads(1)
@@ -185,16 +185,14 @@ def test_a_run_with_only_damaged_checkpoints_is_refused(
 
 @pytest.mark.parametrize("experiment", ["minipacman", "first_person"])
 def test_a_run_that_is_measured_beside_others_says_by_what(experiment: str, refusal: Refusal, run: Path) -> None:
-    config = json.loads((run / "config.json").read_text())
     copy = shutil.copytree(run, Path("copy"))
-    (copy / "config.json").write_text(json.dumps({**config, "info": {"experiment": experiment}}))
+    RunFolder(copy).write_config({**RunFolder(run).read_config(), "info": {"experiment": experiment}})
     assert f"tdvae run {experiment.replace('_', '-')}" in refusal("eval", copy)
 
 
 def test_a_stack_says_how_it_is_opened(refusal: Refusal, run: Path) -> None:
-    config = json.loads((run / "config.json").read_text())
     copy = shutil.copytree(run, Path("copy"))
-    (copy / "config.json").write_text(json.dumps({**config, "model": {"kind": "stack", "runs": 2}}))
+    RunFolder(copy).write_config({**RunFolder(run).read_config(), "model": {"kind": "stack", "runs": 2}})
     assert "load_runs" in refusal("eval", copy)
 
 

@@ -197,7 +197,7 @@ def test_invalid_sizes_and_frames_are_rejected() -> None:
         ConvTDVAEConfig(event_shape=(64, 64, 3))
     with pytest.raises(InputError, match=r"^input_skip: expected 0 unless belief_layers=1"):
         ConvTDVAEConfig(input_skip=1)
-    with pytest.raises(InputError, match=r"^encoder's convolutions: expected at least 2, got 1"):
+    with pytest.raises(InputError, match=r"^encoder: expected at least 2 convolutions, got 1"):
         ConvTDVAEConfig(encoder=(8,))
     with pytest.raises(InputError, match=r"^drift: expected one of"):
         ConvTDVAEConfig(drift="rotation")  # type: ignore[arg-type]

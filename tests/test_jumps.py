@@ -255,7 +255,7 @@ def test_mixture_rejects_empty_parts() -> None:
 
 @pytest.mark.parametrize(("start", "until"), [(0, 0.5), (2, 0.0), (2, 1.5), (2, -0.1)])
 def test_widening_rejects_invalid_arguments(start: int, until: float) -> None:
-    with pytest.raises(InputError, match="curriculum"):
+    with pytest.raises(InputError, match="start" if start == 0 else "until"):
         Widening(Uniform(1, 8), start, until)
 
 

@@ -34,7 +34,7 @@ from tdvae.nn.dense import JumpEmbedding, ObservationEncoder
 from tdvae.nn.drift import Rotation
 from tdvae.nn.ladder import product
 from tdvae.nn.recurrent import ActionSummary, DeepLSTMBelief, LinearRecurrenceBelief
-from tdvae.training import checkpoint
+from tdvae.storage import RunFolder, checkpoint
 from tdvae.types import Latent, Pairs, State
 
 ROTATION = TDVAEConfig(
@@ -346,7 +346,7 @@ def test_saved_and_loaded_models_are_equal(any_model: Model, tmp_path: Path) -> 
     weights = {"weights": Learner(any_model).state_dict()}
     checkpoint.save_numbered(tmp_path / "run" / "checkpoints", "step", 1, weights, {}, keep=1)
     config = {"model": any_model.describe(), "info": {}}
-    checkpoint.write_file(tmp_path / "run" / "config.json", checkpoint.to_json(config))
+    RunFolder(tmp_path / "run").write_config(config)
     assert_same_model(tdvae.load(tmp_path / "run"), any_model)
 
 
@@ -720,7 +720,7 @@ def test_elbo_does_not_depend_on_padding(name: str) -> None:
     losses = []
     for sequences in (short, replace(short, x=x)):
         torch.manual_seed(0)
-        losses.append(Learner(model)(sequences, Pairs(torch.zeros(0), torch.zeros(0))).total)
+        losses.append(Learner(model)(sequences, Pairs(torch.zeros(0).long(), torch.zeros(0).long())).total)
     assert bool(torch.isfinite(losses[0]))
     torch.testing.assert_close(losses[0], losses[1])
 

@@ -513,4 +513,10 @@ def test_other_models_need_an_objective() -> None:
     other = Other(known.config, known.encoder, known.belief, known.read)
     with pytest.raises(InputError, match=r"^objective: .* Other, got None; only TDVAE, StateSpace, NextStep have"):
         Learner(other)
-    assert Learner(other, next_step_loss).objective is next_step_loss
+    with pytest.raises(InputError, match=r"^objective: expected one for Other, got next_step_loss"):
+        Learner(other, next_step_loss)
+
+    def loss(model: object, sequences: Sequences, pairs: Pairs) -> None:
+        """An objective for any model."""
+
+    assert Learner(other, loss).objective is loss  # type: ignore[arg-type]

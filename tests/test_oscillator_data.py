@@ -123,5 +123,5 @@ def test_invalid_settings_raise(name: str, value: Any) -> None:
 
 
 def test_zero_sequences_raise() -> None:
-    with pytest.raises(ValueError, match=r"^n: expected at least 1 sequence, got 0"):
+    with pytest.raises(ValueError, match=r"^n: expected at least 1, got 0"):
         simulate(NOISELESS, n=0, seed=0)

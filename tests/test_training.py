@@ -22,9 +22,9 @@ from torch import Tensor
 
 import tdvae
 from tdvae import CheckpointError, DivergenceError, InputError, Learner, Sequences, TDVAEConfig, TrainConfig, jumps
-from tdvae.models import ConvTDVAEConfig, build
+from tdvae.models import ConvTDVAEConfig, FilteringConfig, build
 from tdvae.stack import Stack
-from tdvae.training import checkpoint
+from tdvae.storage import RunFolder, checkpoint
 from tdvae.training.config import derive_seed, make_optimizers, rate_factor
 from tdvae.training.muon import Muon, orthogonalise
 from tdvae.types import LossTerms, Pairs, Terms
@@ -74,7 +74,8 @@ def metrics(run_dir: Path) -> list[dict[str, float]]:
 
 def assert_same_run(run_dir: Path, other: Path) -> None:
     first, second = (checkpoint.newest(folder / "checkpoints", "step")[0] for folder in (run_dir, other))
-    assert {**first.state, "seconds": None} == {**second.state, "seconds": None}
+    clocked = {"seconds": None, "metrics": None}  # the log has the speed
+    assert {**first.state, **clocked} == {**second.state, **clocked}
     for group, tensors in first.tensors.items():
         for name, value in tensors.items():
             assert torch.equal(value, second.tensors[group][name]), (group, name)
@@ -108,7 +109,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from tests import test_training as t
 import tdvae
-from tdvae.training import checkpoint
+from tdvae.storage import files
 run_dir, where, count = Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 calls = 0
 def kill_at_count(original):
@@ -126,7 +127,7 @@ subject = t.learner()
 if where == "step":
     subject.objective = kill_at_count(subject.objective)
 else:
-    checkpoint.write_file = kill_at_count(checkpoint.write_file)
+    files.write_file = kill_at_count(files.write_file)
 t.train(run_dir, subject=subject, schedule="cosine")
 """
 
@@ -187,10 +188,7 @@ def test_checkpoint_of_another_format_is_rejected(tmp_path: Path, content: bytes
 
 def test_weights_of_another_model_are_rejected(tmp_path: Path) -> None:
     train(tmp_path / "run")
-    path = tmp_path / "run" / "config.json"
-    config = json.loads(path.read_text())
-    config["model"]["latent"] = 4
-    path.write_text(json.dumps(config))
+    edit_config(tmp_path / "run", lambda config: config["model"].update(latent=4))
     with pytest.raises(CheckpointError, match="do not match"):
         tdvae.load(tmp_path / "run")
 
@@ -357,56 +355,62 @@ sys.path.insert(0, sys.argv[1])
 import safetensors.torch, torch
 from tests import test_training as t
 import tdvae
-noise, original = [], torch.randn_like
-def recording_randn_like(like):
-    noise.append(original(like))
-    return noise[-1]
-torch.randn_like = recording_randn_like
-subject = t.learner()
-config = t.one_step(devices=int(sys.argv[3]))
-tdvae.fit(subject, t.data(), t.JUMPS, config, Path(sys.argv[2]) / "run", progress="none")
-rank = torch.distributed.get_rank()
-tensors = {f"gradient.{name}": p.grad for name, p in subject.named_parameters()}
-tensors |= {f"noise.{i:03d}": value for i, value in enumerate(noise)}
-safetensors.torch.save_file(tensors, Path(sys.argv[2]) / f"rank-{rank}.safetensors")
+for kind in t.DISTRIBUTED:
+    subject = t.distributed_learner(kind)
+    tdvae.fit(subject, t.data(), t.JUMPS, t.two_steps(devices=2), Path(sys.argv[2]) / kind, progress="none")
+    tensors = {name: p.grad for name, p in subject.named_parameters()}
+    rank = torch.distributed.get_rank()
+    safetensors.torch.save_file(tensors, Path(sys.argv[2]) / f"{kind}-{rank}.safetensors")
 """
+# One of each kind of noise: normal samples, a mixture's choice of component, samples step by step.
+DISTRIBUTED = {
+    "tdvae": TINY,
+    "mixture": replace(TINY, dt="none", max_latent_dt=3),
+    "filtering": FilteringConfig(belief=6, layers=1, latent=2, hidden=8, decoder=(8,)),
+}
 
 
-def one_step(devices: int) -> TrainConfig:
-    return TrainConfig(steps=1, batch_size=4, pairs=3, clip=1e9, accelerator="cpu", devices=devices)
+def distributed_learner(kind: str) -> Learner:
+    torch.manual_seed(derive_seed(7))
+    return Learner(build(DISTRIBUTED[kind]))
 
 
-def test_gradients_of_two_processes_equal_those_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two ranks under torchrun, then one process with the whole batch and the concatenated noise of both ranks."""
+def two_steps(devices: int) -> TrainConfig:
+    return TrainConfig(steps=2, batch_size=4, pairs=3, log_every=1, accelerator="cpu", devices=devices)
+
+
+def test_two_processes_compute_the_same_loss_and_gradient_as_one(tmp_path: Path) -> None:
+    """The noise belongs to the sequences: two ranks under torchrun share the batch of one process."""
     script = tmp_path / "rank.py"
     script.write_text(RANK)
     root = Path(__file__).resolve().parents[1]
     launched = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
-        + [str(script), str(root), str(tmp_path), "2"],
+        + [str(script), str(root), str(tmp_path)],
         capture_output=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"},
         check=False,
     )
     assert launched.returncode == 0, launched.stderr.decode()
-    ranks = [safetensors.torch.load_file(tmp_path / f"rank-{rank}.safetensors") for rank in (0, 1)]
-    names = sorted(name for name in ranks[0] if name.startswith("noise"))
-    joined_noise = iter([torch.cat([rank[name] for rank in ranks]) for name in names])
-    assert not torch.equal(ranks[0][names[0]], ranks[1][names[0]])
-    monkeypatch.setattr(torch, "randn_like", lambda like: next(joined_noise))
-    subject = learner()
-    tdvae.fit(subject, data(), JUMPS, one_step(devices=1), tmp_path / "joined", progress="none")
-    for name, p in subject.named_parameters():
-        assert p.grad is not None
-        for rank in ranks:
-            torch.testing.assert_close(rank[f"gradient.{name}"], p.grad, rtol=1e-4, atol=1e-6)
+    for kind in DISTRIBUTED:
+        subject = distributed_learner(kind)
+        tdvae.fit(subject, data(), JUMPS, two_steps(devices=1), tmp_path / f"{kind}-one", progress="none")
+        one, two = (RunFolder(tmp_path / folder).read_metrics() for folder in (f"{kind}-one", kind))
+        assert len(one) == len(two) == 2
+        for single, shared in zip(one, two, strict=True):
+            assert shared == pytest.approx(single, abs=1e-5)
+        for rank in (0, 1):
+            gradients = safetensors.torch.load_file(tmp_path / f"{kind}-{rank}.safetensors")
+            for name, p in subject.named_parameters():
+                assert p.grad is not None
+                torch.testing.assert_close(gradients[name], p.grad, rtol=1e-4, atol=1e-6)
 
 
 def test_batch_size_and_processes_are_checked(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="batch_size: expected a multiple of the 2 processes, got 5"):
         TrainConfig(batch_size=5, devices=2)
     with pytest.raises(InputError, match="devices: expected 2 processes, got 1"):
-        tdvae.fit(learner(), data(), JUMPS, one_step(devices=2), tmp_path / "run")
+        tdvae.fit(learner(), data(), JUMPS, two_steps(devices=2), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -541,10 +545,9 @@ def stacked_learner() -> Stack:
 
 def edit_config(run_dir: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     """Change config.json to what another version might have written."""
-    path = run_dir / "config.json"
-    config = json.loads(path.read_text())
+    config = RunFolder(run_dir).read_config()
     edit(config)
-    path.write_text(json.dumps(config))
+    RunFolder(run_dir).write_config(config)
 
 
 MAKERS: dict[str, Callable[[], Learner]] = {"one run": learner, "a stack": stacked_learner}

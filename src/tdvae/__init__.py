@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not run `__getattr__`
     from tdvae import data, envs, exact, jumps, likelihood, models, objectives, stack
-    from tdvae.errors import CheckpointError, DivergenceError, InputError, TDVAEError
-    from tdvae.forecasting import Forecaster, Forecasts, OwnData, Recipe, prepare, recipe
+    from tdvae.errors import ArgumentTypeError, CheckpointError, DivergenceError, InputError, TDVAEError
+    from tdvae.forecasting import Forecaster, Forecasts, OwnData, prepare
+    from tdvae.forecasting.recipe import Recipe, recipe
     from tdvae.likelihood import Forecast, forecast
     from tdvae.models import TDVAE, TDVAEConfig
     from tdvae.objectives import Learner
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "TDVAE",
+    "ArgumentTypeError",
     "Belief",
     "CheckpointError",
     "DivergenceError",
@@ -86,6 +88,7 @@ _DEFINED_IN = {
     "Pairs": "tdvae.types",
     "Sequences": "tdvae.types",
     "State": "tdvae.types",
+    "ArgumentTypeError": "tdvae.errors",
     "CheckpointError": "tdvae.errors",
     "DivergenceError": "tdvae.errors",
     "InputError": "tdvae.errors",

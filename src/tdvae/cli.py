@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from tdvae import __version__
-from tdvae.errors import InputError, TDVAEError
+from tdvae.checks import Range, number, whole
+from tdvae.errors import InputError, TDVAEError, failure
 from tdvae.experiments.registry import EXPERIMENTS
 
 if TYPE_CHECKING:
@@ -112,7 +113,9 @@ class Fit:
     seed: int = 0
     """Seed of the data split, the initial weights and the training."""
     devices: int = 1
-    """Number of processes to train with; more than 1 needs torchrun."""
+    """Number of processes on each machine to train with; more than 1 needs torchrun."""
+    nodes: int = 1
+    """Number of machines to train with; more than 1 needs torchrun and a --run-dir that all machines see."""
     run_dir: Path | None = None
     """Run folder. By default a new folder under runs/."""
     resume: bool = False
@@ -123,10 +126,11 @@ class Fit:
     def main(self) -> None:
         if self.resume and self.run_dir is None:
             raise InputError("--resume: say which run, with --run-dir")
-        if self.devices > 1 and self.run_dir is None:
-            raise InputError("--devices: several processes need one --run-dir")
-        if self.devices > 1 and self.minutes is not None:
-            raise InputError("--minutes: expected one process, got --devices; say --steps")
+        several = self.devices > 1 or self.nodes > 1
+        if several and self.run_dir is None:
+            raise InputError("--devices, --nodes: several processes need one --run-dir")
+        if several and self.minutes is not None:
+            raise InputError("--minutes: expected one process, got --devices or --nodes; say --steps")
         from tdvae.forecasting.command import Options, fit_file
 
         sizes = {"layers": self.layers, "latent": self.latent, "belief": self.belief, "batch_size": self.batch_size}
@@ -157,6 +161,7 @@ class Fit:
                 },
                 seed=self.seed,
                 devices=self.devices,
+                nodes=self.nodes,
                 tensorboard=self.tensorboard,
             ),
             self.run_dir or _unused_folder(self.file.stem),
@@ -254,8 +259,9 @@ class Rollout:
 class Bench:
     """Benchmark training steps and jumps: ratios of times within one run, as median and half the range."""
 
-    what: tyro.conf.Positional[Literal["oscillator", "moving-mnist", "all"]] = "oscillator"
-    """moving-mnist compares with a plain baseline: the training procedure that public implementations share."""
+    what: tyro.conf.Positional[Literal["oscillator", "moving-mnist", "devices", "all"]] = "oscillator"
+    """moving-mnist compares with a plain baseline: the training procedure that public implementations share. devices
+    compares two processes with one and needs two idle cores; it is not part of all."""
     repeats: int = 7
     """Number of repeated timings."""
     minutes: float = 0.0
@@ -265,9 +271,8 @@ class Bench:
     """Write bench.json and a plot to this folder."""
 
     def main(self) -> None:
-        for name, value, least in (("repeats", self.repeats, 1), ("minutes", self.minutes, 0)):
-            if value < least:
-                raise InputError(f"--{name}: expected at least {least}, got {value}")
+        Range(1).check("--repeats", whole("--repeats", self.repeats))
+        Range(0).check("--minutes", number("--minutes", self.minutes))
         from tdvae.bench.bench import bench
 
         bench(self.what, self.repeats, self.minutes, self.out)
@@ -350,26 +355,40 @@ Command = (
 
 
 def main() -> None:
-    """Run a command. A TDVAEError is printed as one line to standard error, with exit code 2."""
-    if sys.argv[1:] == ["--version"]:
-        print(f"tdvae {__version__}")
-        return
-    command = tyro.cli(
-        Command,
-        prog="tdvae",
-        description="Belief-state world models: train, evaluate and roll out TD-VAE.\n\n"
-        "tdvae --version prints the version. tdvae --tyro-print-completion {bash,zsh,tcsh} prints a completion script.",
-    )
-    # The tensors are small: a second thread gains little, and costs much if other processes need the core. torch reads
-    # this variable when a command imports it; torch.set_num_threads would need the import here.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    """Run a command. Whatever the user or the machine causes is one line on standard error, without a traceback.
+
+    ``--debug`` or TDVAE_DEBUG=1 shows the traceback.
+    """
+    debug = "--debug" in sys.argv or os.environ.get("TDVAE_DEBUG", "0") not in ("", "0")
+    sys.argv = [argument for argument in sys.argv if argument != "--debug"]
+    command: Run | Fit | Eval | Forecast | Rollout | Bench | Record | Convert | None = None
     try:
+        if sys.argv[1:] == ["--version"]:
+            print(f"tdvae {__version__}")
+            return
+        command = tyro.cli(
+            Command,
+            prog="tdvae",
+            description="Belief-state world models: train, evaluate and roll out TD-VAE.\n\n"
+            "tdvae --version prints the version. tdvae --tyro-print-completion {bash,zsh,tcsh} prints a completion "
+            "script. --debug shows the traceback of an error.",
+        )
+        # The tensors are small: a second thread gains little, and costs much if other processes need the core. torch
+        # reads this variable when a command imports it; torch.set_num_threads would need the import here.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
         command.main()
-    except TDVAEError as error:
-        print(f"tdvae: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         trains = isinstance(command, Run | Fit)
         rest = "continue from the last checkpoint with --resume" if trains else "nothing was written"
         print(f"tdvae: interrupted; {rest}", file=sys.stderr)
         sys.exit(130)
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        if debug:
+            raise
+        if message := failure(error):
+            print(f"tdvae: {message}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, TDVAEError) else 1)

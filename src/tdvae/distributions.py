@@ -16,6 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tdvae import checks
+from tdvae.errors import InputError
+
 LOG_2PI = math.log(2 * math.pi)
 
 
@@ -36,6 +39,38 @@ def _sum_event(value: Tensor, event_ndim: int, observed: Tensor | None = None) -
     return value.flatten(-event_ndim).sum(-1) if event_ndim else value
 
 
+def _fitting(x: Tensor, shape: torch.Size, observed: Tensor | None = None) -> Tensor:
+    """x, if it is real and broadcasts with the shape of the parameters, with 0 where it was not observed."""
+    for name, value in (("x", x), ("observed", observed)):
+        if value is not None:
+            try:
+                torch.broadcast_shapes(checks.check_of(Tensor)(name, value).shape, shape)
+            except RuntimeError:
+                raise InputError(
+                    f"{name}: expected a shape that broadcasts with {tuple(shape)}, got {tuple(value.shape)}"
+                ) from None
+    if observed is None:
+        return x
+    if observed.dtype != torch.bool:
+        raise InputError(f"observed: expected truth values, got {observed.dtype}")
+    return torch.where(observed, x, torch.zeros_like(x))
+
+
+def _measured(x: Tensor, shape: torch.Size, observed: Tensor | None = None) -> Tensor:
+    """`_fitting`, if x also holds numbers and not truth values."""
+    fitting = _fitting(x, shape, observed)
+    if x.dtype == torch.bool:
+        raise InputError("x: expected numbers, got torch.bool")
+    return fitting
+
+
+def _check_unit_interval(x: Tensor) -> None:
+    """Raise if x has values outside of [0, 1], to which these distributions would give a meaningless density."""
+    if not checks.holds((x >= 0) & (x <= 1)):
+        low, high = float(x.min()), float(x.max())
+        raise InputError(f"x: expected values in [0, 1], got {low:g} to {high:g}; divide bytes by 255")
+
+
 @dataclass(frozen=True)
 class DiagonalNormal:
     """N(mean, diag(exp(log_sigma)²)) over the last ``event_ndim`` dimensions."""
@@ -53,8 +88,9 @@ class DiagonalNormal:
         return self.mean + self.sigma * torch.randn_like(self.mean)
 
     def log_prob(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
+        x = _measured(x, self.mean.shape, observed)
         if observed is not None:
-            x = torch.where(observed, x, self.mean)  # no value at a missing entry, not even NaN, reaches the gradient
+            x = torch.where(observed, x, self.mean)  # missing entries do not reach the gradient
         standardised = (x - self.mean) * torch.exp(-self.log_sigma)
         return _sum_event(-0.5 * (standardised.square() + LOG_2PI) - self.log_sigma, self.event_ndim, observed)
 
@@ -70,7 +106,7 @@ class DiagonalNormal:
 
     def cdf(self, x: Tensor) -> Tensor:
         """The cumulative distribution function of each dimension; not summed over the event."""
-        return torch.special.ndtr((x - self.mean) * torch.exp(-self.log_sigma))
+        return torch.special.ndtr((_measured(x, self.mean.shape) - self.mean) * torch.exp(-self.log_sigma))
 
 
 @dataclass(frozen=True)
@@ -115,6 +151,7 @@ class PointMass:
 
     def log_prob(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
         """0 where ``x`` equals the value, minus infinity elsewhere; unknown entries are not compared."""
+        x = _fitting(x, self.value.shape, observed)
         log_prob = torch.where((x == self.value) | self.value.isnan(), 0.0, -math.inf)
         return _sum_event(log_prob, self.event_ndim, observed)
 
@@ -135,6 +172,8 @@ class Bernoulli:
 
     def log_prob(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
         """For ``x`` between 0 and 1, the expected log likelihood of bits with mean ``x``."""
+        x = _fitting(x, self.logits.shape, observed)
+        _check_unit_interval(x)
         logits, x = torch.broadcast_tensors(self.logits, x.to(self.logits.dtype))
         value = -F.binary_cross_entropy_with_logits(logits, x, reduction="none")
         return _sum_event(value, self.event_ndim, observed)
@@ -157,6 +196,10 @@ class Categorical:
         return torch.multinomial(flat, 1).reshape(self.logits.shape[:-1])
 
     def log_prob(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
+        x = checks.integers("x", _fitting(x, self.logits.shape[:-1], observed))
+        classes = self.logits.shape[-1]
+        if not checks.holds((x >= 0) & (x < classes)):
+            raise InputError(f"x: expected classes from 0 to {classes - 1}, got {int(x.min())} to {int(x.max())}")
         shape = torch.broadcast_shapes(x.shape, self.logits.shape[:-1])
         log_p = torch.log_softmax(self.logits, dim=-1).expand(*shape, -1)
         value = log_p.gather(-1, x.long().expand(shape)[..., None])[..., 0]
@@ -196,6 +239,8 @@ class DiscretisedLogistic:
 
     def log_prob(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
         """Log probability of the bins that contain ``x``."""
+        x = _fitting(x, self.location.shape, observed)
+        _check_unit_interval(x)
         bins = self._bin(x.to(self.location.dtype))
         rate = torch.exp(-self.log_scale)
         low = ((bins - 0.5) / (self.LEVELS - 1) - self.location) * rate

@@ -1,4 +1,6 @@
-"""Exceptions of the library. The command line prints them as one line and exits with a non-zero code."""
+"""Exceptions of the library, and the line with which the command line reports a failure."""
+
+import os
 
 
 class TDVAEError(Exception):
@@ -23,11 +25,21 @@ class InputError(TDVAEError, ValueError):
     """
 
 
+class ArgumentTypeError(TDVAEError, TypeError):
+    """An argument has the wrong type. The message names it, what was expected and what was given.
+
+    >>> import tdvae
+    >>> tdvae.TrainConfig(steps=19.5)
+    Traceback (most recent call last):
+    tdvae.errors.ArgumentTypeError: steps: expected an integer, got 19.5
+    """
+
+
 class CheckpointError(TDVAEError):
-    """A checkpoint is incomplete, damaged or of another format. Nothing was loaded.
+    """A checkpoint or another file of a run is incomplete, damaged or of another format. Nothing was loaded.
 
     >>> from pathlib import Path
-    >>> from tdvae.training import checkpoint
+    >>> from tdvae.storage import checkpoint
     >>> checkpoint.load(Path("no-such-folder"))
     Traceback (most recent call last):
     tdvae.errors.CheckpointError: checkpoint no-such-folder: cannot be read (No such file or directory: ...)
@@ -45,3 +57,28 @@ class DivergenceError(TDVAEError):
     Traceback (most recent call last):
     tdvae.errors.DivergenceError: ...
     """
+
+
+def failure(error: Exception) -> str:
+    """What the command line says about an error, in one line. Empty if another process of the same run says it.
+
+    With several processes, each of them finds the same mistake of the user; the first on each machine reports it.
+    """
+    rank = int(os.environ.get("LOCAL_RANK", "0"))
+    if isinstance(error, TDVAEError):
+        return "" if rank > 0 else _one_line(error)
+    process = f"process {rank}: " if rank > 0 else ""
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{error.filename}: " if error.filename is not None else ""
+        return f"{process}{place}{error.strerror}"
+    text = _one_line(error)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "connect" in text.lower():
+        return f"{process}the connection to another process was lost, which has ended; start all of them with --resume"
+    # Without memory, the interpreter itself fails with a SystemError.
+    if isinstance(error, MemoryError | SystemError) or "memory" in text.lower():
+        return f"{process}not enough memory; choose smaller sizes, a smaller batch or fewer samples: {text[:200]}"
+    return f"{process}unexpected {type(error).__name__}: {text}; please report this, with the output of --debug"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

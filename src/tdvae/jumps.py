@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Generator, Tensor
 
+from tdvae import checks
+from tdvae.checks import Positive, Range, Share, check_fields, checked
 from tdvae.errors import InputError
 from tdvae.types import Pairs
 
@@ -38,7 +40,11 @@ def uniform_integers(high: Tensor, generator: Generator) -> Tensor:
 class Jumps(ABC):
     """A distribution of δt and, by `sample`, of pairs. ``progress`` in [0, 1] is the completed fraction of training."""
 
+    made_by: ClassVar[str] = "tdvae.jumps has distributions of jumps, such as Uniform(1, 10)"
     outermost: ClassVar[bool] = False  # True if it overrides `sample`, so that it cannot be a part of a mixture
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     @abstractmethod
@@ -53,7 +59,8 @@ class Jumps(ABC):
     def limited(self, limit: int) -> Jumps:
         """The same distribution with every range cut off at ``limit``, for the start of a curriculum."""
 
-    def sample(self, lengths: Tensor, k: int, generator: Generator, progress: float = 1.0) -> Pairs:
+    @checked
+    def sample(self, lengths: Tensor, k: Positive, generator: Generator, progress: Share = 1.0) -> Pairs:
         """Draw ``k`` pairs for each sequence, (N, k)."""
         self.check_room(lengths)
         dt = self.draw((len(lengths), k), generator, progress)
@@ -69,6 +76,7 @@ class Jumps(ABC):
 
     def check_room(self, lengths: Tensor) -> None:
         """Raise if a sequence is shorter than the longest jump, since shorter jumps would change the distribution."""
+        checks.integers("lengths", checks.shape("lengths", lengths, ("N",)))
         if len(lengths) == 0 or int(lengths.min()) < self.longest:
             shortest = int(lengths.min()) if len(lengths) else 0
             raise InputError(
@@ -91,6 +99,7 @@ class Uniform(Jumps):
     high: int
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 1 <= self.low <= self.high:
             raise InputError(f"jumps: expected 1 <= low <= high, got low={self.low}, high={self.high}")
 
@@ -118,6 +127,7 @@ class Mixture(Jumps):
     weights: tuple[float, ...]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         refuse_outermost(*self.parts)
         if len(self.parts) != len(self.weights) or not self.parts:
             raise InputError(f"weights: expected one for each of the {len(self.parts)} parts, got {len(self.weights)}")
@@ -152,15 +162,12 @@ class Widening(Jumps):
     """
 
     final: Jumps
-    start: int = 2
-    until: float = 0.5
+    start: Positive = 2
+    until: Annotated[float, Range(above=0, most=1)] = 0.5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         refuse_outermost(self.final)
-        if self.start < 1 or not 0 < self.until <= 1:
-            raise InputError(
-                f"curriculum: expected start >= 1 and 0 < until <= 1, got start={self.start}, until={self.until}"
-            )
 
     @property
     def longest(self) -> int:
@@ -189,11 +196,7 @@ class InTurn(Jumps):
 
     first: Jumps
     then: Jumps
-    switch: float
-
-    def __post_init__(self) -> None:
-        if not 0 < self.switch < 1:
-            raise InputError(f"switch: expected a number between 0 and 1, got {self.switch}")
+    switch: Annotated[float, Range(above=0, below=1)]
 
     @property
     def longest(self) -> int:
@@ -207,7 +210,8 @@ class InTurn(Jumps):
         part, progress = self._current(progress)
         return part.draw(shape, generator, progress)
 
-    def sample(self, lengths: Tensor, k: int, generator: Generator, progress: float = 1.0) -> Pairs:
+    @checked
+    def sample(self, lengths: Tensor, k: Positive, generator: Generator, progress: Share = 1.0) -> Pairs:
         self.check_room(lengths)
         part, progress = self._current(progress)
         return part.sample(lengths, k, generator, progress)
@@ -236,6 +240,7 @@ class SemiGradient(Jumps):
     jumps: Jumps
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         refuse_outermost(self.jumps)
 
     @property
@@ -248,7 +253,8 @@ class SemiGradient(Jumps):
     def limited(self, limit: int) -> SemiGradient:
         return SemiGradient(self.jumps.limited(limit))
 
-    def sample(self, lengths: Tensor, k: int, generator: Generator, progress: float = 1.0) -> Pairs:
+    @checked
+    def sample(self, lengths: Tensor, k: Positive, generator: Generator, progress: Share = 1.0) -> Pairs:
         return replace(super().sample(lengths, k, generator, progress), semi_gradient=True)
 
 
@@ -260,13 +266,12 @@ class Subsequences(Jumps):
     """
 
     outermost = True
-    points: int
+    points: Annotated[int, Range(2)]
     steps: Jumps
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         refuse_outermost(self.steps)
-        if self.points < 2:
-            raise InputError(f"points: expected at least 2, got {self.points}")
 
     @property
     def longest(self) -> int:
@@ -278,7 +283,8 @@ class Subsequences(Jumps):
     def limited(self, limit: int) -> Subsequences:
         return Subsequences(self.points, self.steps.limited(limit))
 
-    def sample(self, lengths: Tensor, k: int, generator: Generator, progress: float = 1.0) -> Pairs:
+    @checked
+    def sample(self, lengths: Tensor, k: Positive, generator: Generator, progress: Share = 1.0) -> Pairs:
         self.check_room(lengths)
         ends = self.draw((len(lengths), k), generator, progress).cumsum(-1)
         start = uniform_integers(lengths.cpu()[:, None] - ends[..., -1], generator)[..., None]

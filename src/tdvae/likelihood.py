@@ -8,10 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from tdvae import checks
+from tdvae.checks import Range, Samples, check_fields, checked
 from tdvae.data.arrays import ArrayLike, from_arrays
 from tdvae.distributions import Categorical, DiagonalNormal, Distribution
 from tdvae.errors import InputError
@@ -24,7 +27,10 @@ from tdvae.types import Belief, Pairs, Sequences, State, repeated
 MAX_ROWS = 20_000  # samples × pairs per batch: larger batches are not faster and need more memory
 
 
+@checked
 def log_mean_exp(values: Tensor, dim: int = 0) -> Tensor:
+    if not -values.ndim <= dim < values.ndim or values.shape[dim] == 0:
+        raise InputError(f"values: expected at least one value in dimension {dim}, got shape {tuple(values.shape)}")
     return torch.logsumexp(values, dim) - math.log(values.shape[dim])
 
 
@@ -45,10 +51,14 @@ class Forecast:
 
     components: Distribution
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     @property
     def mean(self) -> Tensor:
         return self.components.mean.mean(0)
 
+    @checked
     def log_prob(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
         """The log density of x, or of its entries where the mask ``observed`` is True; see `Sequences.at`."""
         self._check(x)
@@ -56,6 +66,7 @@ class Forecast:
             self._check(observed, "observed")
         return log_mean_exp(self.components.log_prob(x, observed))
 
+    @checked
     def cdf(self, x: Tensor) -> Tensor:
         """The cumulative distribution function of each dimension, for continuous observations."""
         if not isinstance(self.components, DiagonalNormal):
@@ -63,12 +74,11 @@ class Forecast:
         self._check(x)
         return self.components.cdf(x).mean(0)
 
-    def quantile(self, p: float) -> Tensor:
+    @checked
+    def quantile(self, p: Annotated[float, Range(above=0, below=1)]) -> Tensor:
         """The quantile of each dimension, by bisection between the smallest and largest quantile of the components."""
         if not isinstance(self.components, DiagonalNormal):
             raise InputError(f"quantile: expected continuous observations, got {type(self.components).__name__}")
-        if not 0 < p < 1:
-            raise InputError(f"p: expected a number strictly between 0 and 1, got {p}")
         ends = self.components.mean + self.components.sigma * torch.special.ndtri(torch.tensor(p))
         low, high = ends.amin(0), ends.amax(0)
         for _ in range(40):
@@ -86,11 +96,12 @@ class Forecast:
 
 
 @torch.no_grad()
+@checked
 def forecast(
     model: Model,
     past: Belief | Sequences | ArrayLike,
     dt: int | Sequence[int],
-    samples: int = 200,
+    samples: Samples = 200,
     a: Tensor | None = None,
 ) -> Forecast:
     r"""The density of the observation ``dt`` steps after the past, estimated by Monte Carlo.
@@ -113,7 +124,9 @@ def forecast(
     """
     belief = past if isinstance(past, Belief) else _belief_after(model, past)
     *before, last = [dt] if isinstance(dt, int) else list(dt) or [0]  # 0 is refused as a jump
-    state = model.sample_state(belief, _check_positive(samples))
+    if a is not None and a.ndim < 2:
+        raise InputError(f"a: expected shape (..., dt, A), got {tuple(a.shape)}")
+    state = model.sample_state(belief, samples)
     if before:
         state = rollout(model, state, before, a)[-1]
     return Forecast(model.predict(state, last, None if a is None else a[..., sum(before) :, :]))
@@ -127,24 +140,28 @@ def _belief_after(model: Model, past: Sequences | ArrayLike) -> Belief:
 
 
 @torch.no_grad()
-def importance_log_prob(model: TDVAEParts, sequences: Sequences, pairs: Pairs, samples: int) -> Tensor:
+@checked
+def importance_log_prob(model: TDVAEParts, sequences: Sequences, pairs: Pairs, samples: Samples) -> Tensor:
     """log p(x_t2 | x_≤t1) in the shape of the pairs, by importance sampling with proposal (p_B(z_t2 | b_t2), q_S)."""
     return log_mean_exp(pair_log_weights(model, sequences, pairs, samples))
 
 
 @torch.no_grad()
-def pair_log_weights(model: TDVAEParts, sequences: Sequences, pairs: Pairs, samples: int) -> Tensor:
+@checked
+def pair_log_weights(model: TDVAEParts, sequences: Sequences, pairs: Pairs, samples: Samples) -> Tensor:
     """The log weights that `importance_log_prob` averages, (samples, *pairs)."""
+    pairs.check_within(sequences)
     beliefs = model.filter(sequences)
     log_weights = [
         -pair_terms_from_beliefs(beliefs, model, sequences, pairs, "sampled", samples=count).total
-        for count in _batch_sizes(_check_positive(samples), pairs.t1.numel())
+        for count in _batch_sizes(samples, pairs.t1.numel())
     ]
     return torch.cat(log_weights)
 
 
 @torch.no_grad()
-def joint_log_weights(model: TDVAEParts, sequences: Sequences, samples: int) -> Tensor:
+@checked
+def joint_log_weights(model: TDVAEParts, sequences: Sequences, samples: Samples) -> Tensor:
     r"""Log importance weights (samples, N) for the joint density of x_1 … x_T under TD-VAE.
 
     The density is that of a state-space model, :math:`p_B(z_0 | b_0) \prod_t p_T(z_t | z_{t-1})\, p_D(x_t | z_t)`. The
@@ -156,7 +173,8 @@ def joint_log_weights(model: TDVAEParts, sequences: Sequences, samples: int) -> 
 
 
 @torch.no_grad()
-def steps_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: int, samples: int) -> Tensor:
+@checked
+def steps_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: int, samples: Samples) -> Tensor:
     r"""Log importance weights (samples, N) for p(x_t2 | x_≤t1) of a model that goes from t1 to t2 in single steps.
 
     The density is :math:`p_B(z_{t1} | b_{t1}) \prod_{t1 < t \le t2} p_T(z_t | z_{t-1})\, p_D(x_{t2} | z_{t2})`, with
@@ -172,12 +190,12 @@ def steps_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: int,
     return _chain_log_weights(model, sequences.until(t2), t1, t2, samples, lambda t: t == t2)
 
 
-def _forward_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: int, samples: int) -> Tensor:
+def _forward_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: int, samples: Samples) -> Tensor:
     """log p_D(x_t2 | …) of samples that start from the belief at t1 and follow the model in single steps."""
     start = torch.full((len(sequences),), t1, device=sequences.x.device)
     b = model.filter(sequences.until(max(t1, 1))).at(start)
     x = model.features_at(sequences, start)
-    dt = torch.ones(_check_positive(samples), len(sequences), dtype=torch.long, device=b.device)
+    dt = torch.ones(samples, len(sequences), dtype=torch.long, device=b.device)
     z, _ = model.p_B.sample(b.expand(samples, *b.shape))
     state = State(z, repeated(x, samples))
     for t in range(t1 + 1, t2 + 1):
@@ -190,12 +208,12 @@ def _forward_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: i
 
 
 def _chain_log_weights(
-    model: TDVAEParts, sequences: Sequences, first: int, last: int, samples: int, scored: Callable[[int], bool]
+    model: TDVAEParts, sequences: Sequences, first: int, last: int, samples: Samples, scored: Callable[[int], bool]
 ) -> Tensor:
     """Log weights of z_first … z_last, drawn backwards in time, and of the x_t for which ``scored(t)`` is true."""
     beliefs = model.filter(sequences)
     codes = beliefs.codes[:, first : last + 1]
-    b = beliefs.read(codes).expand(_check_positive(samples), *codes.shape[:2], -1)  # b_first … b_last
+    b = beliefs.read(codes).expand(samples, *codes.shape[:2], -1)  # b_first … b_last
     times = torch.arange(first, last + 1, device=b.device).expand(len(sequences), -1)
     x = model.features_at(sequences, times)
     z, p_B_last = model.p_B.sample(b[:, :, -1])
@@ -214,12 +232,13 @@ def _chain_log_weights(
 
 
 @torch.no_grad()
-def trajectory_log_weights(model: StateSpace, sequences: Sequences, samples: int) -> Tensor:
+@checked
+def trajectory_log_weights(model: StateSpace, sequences: Sequences, samples: Samples) -> Tensor:
     """Log importance weights (samples, N) for p(x_1 … x_T) under a state-space model, with its encoder as proposal."""
     _check_equal_lengths(sequences)
     b = model.read(model.filter(sequences).codes[:, 1:])
     log_weights = []
-    for count in _batch_sizes(_check_positive(samples), b[..., 0].numel()):
+    for count in _batch_sizes(samples, b[..., 0].numel()):
         rows = torch.arange(len(sequences), device=b.device).repeat(count)
         terms = elbo_terms_from_codes(b[rows], model, sequences.select(rows), "sampled")
         log_weights.append(-terms.total.sum(1).unflatten(0, (count, -1)))
@@ -227,7 +246,8 @@ def trajectory_log_weights(model: StateSpace, sequences: Sequences, samples: int
 
 
 @torch.no_grad()
-def particle_log_prob(model: StateSpace, sequences: Sequences, particles: int) -> Tensor:
+@checked
+def particle_log_prob(model: StateSpace, sequences: Sequences, particles: Samples) -> Tensor:
     """log p(x_t | x_<t) of a state-space model at all time steps, (N, T), by a particle filter with its encoder as
     proposal.
 
@@ -236,7 +256,7 @@ def particle_log_prob(model: StateSpace, sequences: Sequences, particles: int) -
     p(x_1 … x_T). The sum of the logarithms is therefore biased downwards, less so with more particles.
     """
     _check_equal_lengths(sequences)
-    count, batch = _check_positive(particles, "particles"), len(sequences)
+    count, batch = particles, len(sequences)
     b = model.read(model.filter(sequences).codes[:, 1:])
     state, columns, log_probs = model.initial_state(count, batch), torch.arange(batch, device=b.device), []
     for t in range(sequences.horizon):
@@ -250,8 +270,12 @@ def particle_log_prob(model: StateSpace, sequences: Sequences, particles: int) -
     return torch.stack(log_probs, dim=1)
 
 
+@checked
 def resample(log_weight: Tensor) -> Tensor:
     """Systematic resampling: the ancestor indices of each column of (particles, N)."""
+    checks.shape("log_weight", log_weight, ("particles", "N"))
+    if not log_weight.is_floating_point() or log_weight.numel() == 0:
+        raise InputError(f"log_weight: expected floating-point numbers, got {checks.shown(log_weight)}")
     count, batch = log_weight.shape
     edges = torch.softmax(log_weight, 0).T.cumsum(1).contiguous()
     shift = torch.rand(batch, 1, device=edges.device, dtype=edges.dtype)
@@ -259,16 +283,10 @@ def resample(log_weight: Tensor) -> Tensor:
     return torch.searchsorted(edges, points).clamp(max=count - 1).T  # the last edge may be below 1 by rounding
 
 
-def _batch_sizes(samples: int, rows: int) -> list[int]:
+def _batch_sizes(samples: Samples, rows: int) -> list[int]:
     """Split ``samples``, of ``rows`` rows each, into batches of at most about MAX_ROWS rows."""
     size = max(1, MAX_ROWS // max(1, rows))
     return [min(size, samples - start) for start in range(0, samples, size)]
-
-
-def _check_positive(count: int, name: str = "samples") -> int:
-    if count < 1:
-        raise InputError(f"{name}: expected at least 1, got {count}")
-    return count
 
 
 def _check_equal_lengths(sequences: Sequences) -> None:

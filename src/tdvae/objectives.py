@@ -11,8 +11,9 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from tdvae.checks import checked, checks_of
 from tdvae.distributions import Distribution
-from tdvae.errors import InputError
+from tdvae.errors import ArgumentTypeError, InputError
 from tdvae.models.base import Beliefs, Model
 from tdvae.models.config import config_from_dict, describe_config
 from tdvae.models.nextstep import NextStep
@@ -55,6 +56,7 @@ class TDVAEParts(Protocol):
     def filter(self, sequences: Sequences) -> Beliefs: ...
 
 
+@checked
 def pair_terms(
     model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL = "closed", gradient: Gradient = "full"
 ) -> LossTerms:
@@ -63,6 +65,7 @@ def pair_terms(
     With ``kl="sampled"`` the total is minus the log importance weight of the sample (z_t1, z_t2) for
     :math:`p(x_{t2} | x_{\le t1})`. It has zero variance if p_B and q_S are exact.
     """
+    pairs.check_within(sequences)
     beliefs = model.filter(sequences.until(pairs.last or pairs.t2.flatten(1).amax(1)))  # b_t does not depend on x_>t
     return pair_terms_from_beliefs(beliefs, model, sequences, pairs, kl, gradient)
 
@@ -118,6 +121,7 @@ def actions_between(sequences: Sequences, pairs: Pairs) -> Tensor | None:
     return sequences.actions[rows, index]
 
 
+@checked
 def tdvae_loss(
     model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL = "closed", gradient: Gradient = "full"
 ) -> LossTerms:
@@ -125,6 +129,7 @@ def tdvae_loss(
     return pair_terms(model, sequences, pairs, kl, gradient).mean()
 
 
+@checked
 def subsequence_loss(model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: KL = "closed") -> LossTerms:
     """App. A: summed over the pairs (N, K, n - 1) of each subsequence, from `jumps.Subsequences`, then averaged."""
     if pairs.t1.ndim != 3:
@@ -132,6 +137,7 @@ def subsequence_loss(model: TDVAEParts, sequences: Sequences, pairs: Pairs, kl: 
     return pair_terms(model, sequences, pairs, kl).map(lambda term: term.sum(-1).mean())
 
 
+@checked
 def elbo_terms(model: StateSpace, sequences: Sequences, kl: KL = "closed") -> ELBOTerms:
     """Eq. 1 at each time step, each term (N, T).
 
@@ -152,6 +158,7 @@ def elbo_terms_from_codes(b: Tensor, model: StateSpace, sequences: Sequences, kl
     )
 
 
+@checked
 def state_space_loss(model: StateSpace, sequences: Sequences, pairs: Pairs, kl: KL = "closed") -> ELBOTerms:
     """Eq. 1, averaged over all time steps without padding; ``pairs`` are not used."""
     return elbo_terms(model, sequences, kl).map(lambda term: _masked_mean(term, sequences))
@@ -162,6 +169,7 @@ def _masked_mean(values: Tensor, sequences: Sequences) -> Tensor:
     return torch.where(sequences.mask, values, 0).sum() / sequences.mask.sum()
 
 
+@checked
 def next_step_loss(model: NextStep, sequences: Sequences, pairs: Pairs) -> PredictionTerms:
     """-log p(x_t | x_<t, a_≤t), averaged over all time steps without padding; ``pairs`` are not used."""
     log_prob = model.predictions(sequences).log_prob(sequences.x, sequences.observed)
@@ -169,6 +177,22 @@ def next_step_loss(model: NextStep, sequences: Sequences, pairs: Pairs) -> Predi
 
 
 Objective = Callable[..., Terms]
+
+
+def _check_suits(model: Model, objective: Objective) -> None:
+    """Raise if the first parameter of an objective is annotated with another kind of model."""
+    try:
+        first = next(iter(checks_of(getattr(objective, "func", objective)).items()), None)
+    except (NameError, TypeError, ValueError):
+        return  # no annotations that can be read
+    if first is not None and first[0] == "model":
+        try:
+            first[1]("model", model)
+        except ArgumentTypeError as error:
+            name = getattr(getattr(objective, "func", objective), "__name__", "objective")
+            raise InputError(f"objective: expected one for {type(model).__name__}, got {name} ({error})") from error
+
+
 DEFAULT_OBJECTIVES: dict[type, Objective] = {
     TDVAE: tdvae_loss,
     StateSpace: state_space_loss,
@@ -191,10 +215,14 @@ class Learner(nn.Module):
     ['smoothing', 'transition', 'reconstruction']
     """
 
+    made_by = "tdvae.Learner(model) makes one"
     stacked = False  # True if each parameter holds the parameters of several runs
 
+    @checked
     def __init__(self, model: Model, objective: Objective | None = None) -> None:
         super().__init__()
+        if objective is not None:
+            _check_suits(model, objective)
         self.model = model
         self.objective = objective or self._default_objective(model)
 

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from tdvae.checks import checked
 from tdvae.errors import InputError
 from tdvae.models.base import Model
 from tdvae.types import Belief, Sequences, State, missing_as_nan, stack_states
 
 
 @torch.no_grad()
+@checked
 def rollout(model: Model, state: State, dt: Iterable[int], a: Tensor | None = None) -> State:
     """The states after each of the successive jumps ``dt``, (jumps, *lead, size).
 
@@ -26,8 +28,8 @@ def rollout(model: Model, state: State, dt: Iterable[int], a: Tensor | None = No
     torch.Size([3, 16, 2, 1])
     """
     dt = list(dt)
-    if a is not None and a.shape[-2] < sum(dt):
-        raise InputError(f"a: expected one action for each of the {sum(dt)} steps, got {a.shape[-2]}")
+    if a is not None and (a.ndim < 2 or a.shape[-2] < sum(dt)):
+        raise InputError(f"a: expected one action for each of the {sum(dt)} steps, got shape {tuple(a.shape)}")
     states: list[State] = []
     done = 0
     for step in dt:
@@ -40,6 +42,7 @@ def rollout(model: Model, state: State, dt: Iterable[int], a: Tensor | None = No
 
 
 @torch.no_grad()
+@checked
 def belief_at(model: Model, sequences: Sequences, t: int) -> Belief:
     """The belief after the first ``t`` observations, by online updates as in an agent.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tdvae.checks import checked
 from tdvae.errors import CheckpointError, InputError
 from tdvae.models import Model, build
 from tdvae.models.config import config_from_dict
 from tdvae.objectives import Learner
 from tdvae.stack import Stack
-from tdvae.training import checkpoint
+from tdvae.storage import RunFolder, checkpoint
 
 WEIGHTS = Path(str(resources.files("tdvae"))) / "weights"
 
@@ -36,6 +37,7 @@ def shipped_names() -> list[str]:
     return sorted(path.name for path in WEIGHTS.glob("*") if (path / checkpoint.MANIFEST).exists())
 
 
+@checked
 def load(run_or_name: str | Path) -> Model:
     """Load a trained model by name (``"oscillator"``), or from a run folder (its best validated weights).
 
@@ -47,11 +49,12 @@ def load(run_or_name: str | Path) -> Model:
     return load_saved(run_or_name).model
 
 
+@checked
 def load_saved(run_or_name: str | Path) -> SavedModel:
     """Like `load`, but returns the model with its source and info. An existing path is a run, anything else a name."""
     path = Path(run_or_name)
-    if path.exists():
-        config = _read_config(path)
+    if os.path.exists(path):  # unlike Path.exists, False for names that no file can have
+        config = RunFolder(path).read_config()
         if config["model"].get("kind") == "stack":
             raise InputError(f"run: expected a run of one model, got the stack {path}; use tdvae.saved.load_runs")
         saved = checkpoint.best_or_newest(path / "checkpoints")
@@ -65,10 +68,11 @@ def load_saved(run_or_name: str | Path) -> SavedModel:
     return SavedModel(_build_model(saved.state["model"], saved.tensors["weights"], name), name, saved.state["info"])
 
 
+@checked
 def load_runs(run: str | Path) -> list[Model]:
     """Load all models of a run folder: those of a stack, or a single one."""
     path = Path(run)
-    description = _read_config(path)["model"]
+    description = RunFolder(path).read_config()["model"]
     if description.get("kind") != "stack":
         return [load(path)]
     stack = Stack([Learner(build(config_from_dict(description["of"]))) for _ in range(description["runs"])])
@@ -76,6 +80,7 @@ def load_runs(run: str | Path) -> list[Model]:
     return stack.models()
 
 
+@checked
 def ship(model: Model, name: str, info: dict[str, Any], folder: Path = WEIGHTS) -> Path:
     """Save a model in half precision as ``folder/name``, as the weights that ship with the package are."""
     weights = {k: v.half() if v.is_floating_point() else v for k, v in model.state_dict().items()}
@@ -84,18 +89,6 @@ def ship(model: Model, name: str, info: dict[str, Any], folder: Path = WEIGHTS) 
         raise InputError(f"name: expected a new one, got {path}, which exists; remove it first")
     checkpoint.save(path, {"weights": weights}, {"model": model.describe(), "info": info})
     return path
-
-
-def _read_config(run: Path) -> dict[str, Any]:
-    if runs := sorted(str(config.parent) for config in run.glob("*/config.json")):
-        raise InputError(f"run: expected a run folder, got {run}, which contains runs; choose one: {', '.join(runs)}")
-    try:
-        config = json.loads((run / "config.json").read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"run: expected a run folder, got {run} without a readable config.json ({error})") from error
-    if not isinstance(config, dict) or not {"model", "info"} <= set(config):
-        raise InputError(f"run: expected a config.json of this library, got {run}/config.json")
-    return config
 
 
 def _build_model(description: dict[str, Any], weights: Mapping[str, Tensor], source: str) -> Model:

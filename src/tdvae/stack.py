@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tdvae.checks import checked
 from tdvae.errors import InputError
 from tdvae.models.base import Model
 from tdvae.nn.conv import FrameEncoder
@@ -27,6 +28,7 @@ class Stack(Learner):
 
     stacked = True
 
+    @checked
     def __init__(self, learners: Sequence[Learner]) -> None:
         if not learners:
             raise InputError("learners: expected at least one, got none")
@@ -53,7 +55,8 @@ class Stack(Learner):
         if bool((sequences.lengths != sequences.horizon).any()):
             raise InputError("sequences: expected the same length for all, got padded sequences")
         for encoder in _encoders(self._template[0]):
-            encoder.check_values(sequences.x)
+            encoder.check_values(sequences.x, sequences.observed)
+        pairs.check_within(sequences)
         last = int(pairs.t2.max())
         # Not mapped, because the values of mapped tensors cannot be read; the lengths of all runs are equal.
         lengths = sequences.lengths[: len(sequences) // self.runs]

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Protocol, Self, runtime_checkable
+from typing import Annotated, ClassVar, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
+
+from tdvae import checks
+from tdvae.checks import NonNegative, check_fields, checked
+from tdvae.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -30,11 +34,34 @@ class Sequences:
     tensor([3, 3])
     """
 
+    made_by: ClassVar[str] = "tdvae.data.from_arrays makes them from arrays"
+
     x: Tensor  # (N, T, *event) observations
     lengths: Tensor  # (N,) number of time steps of each sequence; the rest is padding
     actions: Tensor | None = None  # (N, T, A): a_t is the action before x_t
     rewards: Tensor | None = None  # (N, T): r_t is observed together with x_t
     observed: Tensor | None = None  # bool, in the shape of x: False where a value is missing; None if none is
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.x.ndim < 2:
+            raise InputError(f"x: expected shape (N, T, …), got {tuple(self.x.shape)}")
+        steps = tuple(self.x.shape[:2])
+        checks.integers("lengths", checks.shape("lengths", self.lengths, steps[:1]))
+        if self.actions is not None:
+            checks.shape("actions", self.actions, (*steps, "A"))
+        if self.rewards is not None:
+            checks.shape("rewards", self.rewards, steps)
+        if self.observed is not None:
+            checks.shape("observed", self.observed, tuple(self.x.shape))
+            if self.observed.dtype != torch.bool:
+                raise InputError(f"observed: expected truth values, got {self.observed.dtype}")
+
+    def check_lengths(self) -> None:
+        """Raise if a length is not a number of time steps. Not part of the construction, which reads no values."""
+        if not checks.holds((self.lengths >= 1) & (self.lengths <= self.horizon)):
+            low, high = int(self.lengths.min()), int(self.lengths.max())
+            raise InputError(f"lengths: expected between 1 and the horizon {self.horizon}, got {low} to {high}")
 
     def __len__(self) -> int:
         return self.x.shape[0]
@@ -74,12 +101,20 @@ class Sequences:
     def _map(self, change: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
         return {name: change(tensor) for name, tensor in self.named().items()}
 
+    @checked
     def select(self, index: Tensor | slice) -> Sequences:
         """The sequences at ``index``. Lazily read data sets implement this method as well (`SequenceSource`)."""
+        if isinstance(index, Tensor):
+            checks.rows("index", index, len(self))
         return replace(self, **self._map(lambda tensor: tensor[index]))
 
-    def until(self, t: int | Tensor) -> Sequences:
+    @checked
+    def until(self, t: NonNegative | Tensor) -> Sequences:
         """The first ``t`` time steps; ``t`` is one number for all sequences, or (N,) with one for each."""
+        if isinstance(t, Tensor):
+            checks.integers("t", checks.shape("t", t, (len(self),)))
+            if len(self) == 0 or not checks.holds(t >= 0):
+                raise InputError(f"t: expected at least 0 for each sequence, got {t.tolist()[:5]}")
         last = int(t.max()) if isinstance(t, Tensor) else t
         cut = self._map(lambda tensor: tensor[:, :last] if tensor.ndim > 1 else tensor.clamp(max=t))
         return replace(self, **cut)
@@ -114,6 +149,24 @@ class Pairs:
     last: int | None = None  # the largest t2, needed under vmap, where the values of a tensor cannot be read
     semi_gradient: bool = False  # of pairs with δt > 1 the belief at t2 receives no gradient; see `jumps.SemiGradient`
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name, value in (("t1", self.t1), ("t2", self.t2)):
+            checks.integers(name, value)
+        checks.shape("t2", self.t2, tuple(self.t1.shape))
+        if self.t1.ndim < 1:
+            raise InputError("t1: expected shape (N, K) or (N, K, n - 1), got one number")
+
+    def check_within(self, sequences: Sequences) -> None:
+        """Raise unless 0 <= t1 < t2 <= length for every pair, and there is one row for each sequence."""
+        if len(self.t1) != len(sequences):
+            raise InputError(f"pairs: expected one row for each of the {len(sequences)} sequences, got {len(self.t1)}")
+        ends = sequences.lengths.view(-1, *[1] * (self.t1.ndim - 1))
+        if self.last is None and not checks.holds((self.t1 >= 0) & (self.t1 < self.t2) & (self.t2 <= ends)):
+            ranges = {"t1": self.t1, "t2": self.t2, "lengths": ends}
+            given = ", ".join(f"{name} from {int(v.min())} to {int(v.max())}" for name, v in ranges.items())
+            raise InputError(f"pairs: expected 0 <= t1 < t2 <= the length of the sequence, got {given}")
+
     @property
     def dt(self) -> Tensor:
         return self.t2 - self.t1
@@ -140,8 +193,13 @@ class Belief:
     """
 
     code: Tensor  # (N, B)
-    carry: tuple[Tensor, ...]
+    carry: tuple[Annotated[Tensor, checks.COMPLEX], ...]  # complex in a linear recurrence
     x: Tensor | None = None  # (N, E) features of x_t, if the model's state includes the observation
+
+    made_by: ClassVar[str] = "model.initial(batch_size) and model.update make them"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -156,7 +214,10 @@ class Latent:
     torch.Size([8])
     """
 
-    layers: tuple[Tensor, ...]
+    layers: tuple[Annotated[Tensor, checks.COMPLEX], ...]  # complex only if z is the state of a recurrent network
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def flat(self) -> Tensor:
@@ -186,6 +247,13 @@ class State:
     z: Latent
     x: Tensor | None = None  # (..., E) features of x_t; a learned vector before the first observation
     origin: Tensor | None = None  # (..., F) features of (s_t1, δt, actions), an input of p_D; None if x_t was observed
+
+    made_by: ClassVar[str] = "model.sample_state(belief, n) draws them"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not self.z.layers or any(layer.ndim == 0 for layer in self.z.layers):
+            raise InputError("z: expected at least one layer (..., size), got none")
 
     @property
     def lead(self) -> torch.Size:
@@ -238,6 +306,9 @@ OBSERVATION_TERMS = ("reconstruction", "prediction")  # negative log likelihoods
 @dataclass(frozen=True)
 class Terms:
     """The terms of a loss, in nats; the loss is their sum."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def total(self) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Generator
 
-from tdvae.bench import moving_mnist
+from tdvae.bench import devices, moving_mnist
 from tdvae.data import from_arrays
 from tdvae.experiments.oscillator.measures import TRAIN, record
 from tdvae.experiments.oscillator.presets import PRESETS, Preset
@@ -32,6 +32,9 @@ LABELS = {
     "peak_megabytes": "peak memory of the whole benchmark, MB",
     "step_milliseconds": "ms per step of the plain model with 8 pairs, batch 64, T = 20, but {}",
     "pairs_step_ratio": "oscillator: step with 32 pairs per sequence / with 1, preset {}",
+    "steps_per_second": "training steps per second of a batch of 128, number of processes: {}",
+    "device_speedup": "speed of two processes / one",
+    "communication_share": "share of a step of two processes that communication takes",
     "jump_ratio": "oscillator, 100 steps ahead: 100 transitions / one jump, preset {}",
 }
 
@@ -49,13 +52,17 @@ def bench(what: str, repeats: int, minutes: float, out: Path | None) -> None:
         if minutes > 0:
             curves = moving_mnist.train_to_loss(minutes, evaluate_every=5.0)
             measures |= moving_mnist.time_to_loss_measures(curves)
+    if what == "devices":
+        measures |= devices.measure(repeats)
     content = results("bench", what, [0], time.monotonic() - begin, [{}], {})
     content["measures"] = measures
     content["note"] = "mean is the median of n times taken in turn, spread half their range; one thread"
     show("one thread; median ± half the range", tables(content))
     if out is not None:
-        write_results(out / "bench.json", content)
-        print(f"wrote {out / 'bench.json'}")
+        # The processes need two idle cores, so they are measured apart from the rest.
+        path = out / ("bench_devices.json" if what == "devices" else "bench.json")
+        write_results(path, content)
+        print(f"wrote {path}")
         if "step_milliseconds" in measures:
             from tdvae.bench import figure  # import matplotlib only if a figure is drawn
 

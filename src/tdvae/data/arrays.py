@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Generator, Tensor
 
+from tdvae.checks import Seed, checked
 from tdvae.errors import InputError
+from tdvae.storage.files import open_regular
 from tdvae.types import Sequences
 
 Array = npt.NDArray[Any]
@@ -100,6 +100,7 @@ def _mask(
     return None if bool((mask | ~real).all()) else mask & real
 
 
+@checked
 def from_npz(path: str | Path) -> Sequences:
     """Load a .npz file with ``x`` and optionally the other arguments of `from_arrays`; or a .npy file with ``x``."""
     arrays = read_npz(path)
@@ -115,19 +116,22 @@ def read_npz(path: str | Path) -> dict[str, Array]:
     """The arrays of a .npz file by name; the array of a .npy file is ``x``."""
     path = Path(path)
     try:
-        with path.open("rb") as file:
+        with open_regular(path, follow=True) as file:
             loaded = np.load(file, allow_pickle=False)
             return {"x": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
     except FileNotFoundError as error:
         raise InputError(f"file: expected an existing file, got {path}") from error
     except OSError as error:
         raise InputError(f"file: expected a readable file, got {path} ({error.strerror or error})") from error
-    except (ValueError, BadZipFile, EOFError, zlib.error) as error:  # np.load treats other files as pickles
+    except InputError:
+        raise
+    except Exception as error:  # whatever NumPy and its readers raise for a damaged, encrypted or hostile file
         raise InputError(f"file: expected a complete .npz or .npy file of numeric arrays, got {path}") from error
 
 
+@checked
 def split(
-    data: Sequences, seed: int, shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
+    data: Sequences, seed: Seed, shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
 ) -> tuple[Sequences, Sequences, Sequences]:
     """Split at random into training, validation and test sequences; each sequence is in exactly one part."""
     check_shares(shares)

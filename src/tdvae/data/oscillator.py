@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from tdvae.checks import Range, Samples, Seed, check_fields, checked
 from tdvae.errors import InputError
 
 
@@ -28,29 +30,24 @@ class OscillatorSettings:
     r"""Range of :math:`\omega`, in radians per time step."""
     amplitude: tuple[float, float] = (0.5, 1.5)
     """Range of the initial amplitude :math:`a`."""
-    process_noise: float = 0.02
+    process_noise: Annotated[float, Range(0)] = 0.02
     """Standard deviation of the noise on each state component at each time step."""
-    observation_noise: float = 0.1
+    observation_noise: Annotated[float, Range(0)] = 0.1
     """Standard deviation of the noise on x."""
-    length: int = 200
+    length: Samples = 200
     """Number of observations T of a simulated sequence."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in ("frequency", "amplitude"):
             _check_range(name, getattr(self, name))
         if self.amplitude[0] <= 0:
             raise InputError(f"amplitude: expected a range above 0, got {self.amplitude}")
-        for name in ("process_noise", "observation_noise"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise InputError(f"{name}: expected a finite standard deviation >= 0, got {value}")
-        if self.length < 1:
-            raise InputError(f"length: expected at least 1, got {self.length}")
 
 
 def _check_range(name: str, value: tuple[float, float]) -> None:
-    if len(value) != 2 or not all(math.isfinite(end) for end in value) or value[0] > value[1]:
-        raise InputError(f"{name}: expected two finite numbers (low, high) with low <= high, got {value}")
+    if value[0] > value[1]:
+        raise InputError(f"{name}: expected (low, high) with low <= high, got {value}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +64,9 @@ class OscillatorRecord:
     """States (u, v), (n, T, 2)."""
 
 
-def simulate(settings: OscillatorSettings, n: int, seed: int) -> OscillatorRecord:
+@checked
+def simulate(settings: OscillatorSettings, n: Samples, seed: Seed) -> OscillatorRecord:
     """Draw ``n`` sequences. The same seed gives the same data; the global random state is not used."""
-    if n < 1:
-        raise InputError(f"n: expected at least 1 sequence, got {n}")
     generator = torch.Generator().manual_seed(seed)
     frequency = uniform(settings.frequency, n, generator)
     amplitude = uniform(settings.amplitude, n, generator)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from tdvae.checks import Samples, Seed, check_fields, checked
 from tdvae.data.oscillator import OscillatorSettings, oscillate, uniform
 from tdvae.errors import InputError
 from tdvae.types import Sequences
@@ -25,7 +26,7 @@ OPENING = FIRST + SECOND  # only these observations show which of f_1 and f_2 is
 class SwitchingSettings(OscillatorSettings):
     """The reference settings of the oscillator, with a frequency that switches."""
 
-    interval: int = 100
+    interval: Samples = 100
     """Length of the separating interval, in time steps."""
     final: tuple[float, float] = (0.25, 0.5)
     r"""The final frequencies: :math:`f_a` if :math:`f_1 > f_2`, otherwise :math:`f_b`."""
@@ -33,9 +34,9 @@ class SwitchingSettings(OscillatorSettings):
     """Computed from ``interval``."""
 
     def __post_init__(self) -> None:
-        if self.interval < 1:
-            raise InputError(f"interval: expected at least 1 step between the switches, got {self.interval}")
-        if len(self.final) != 2 or not all(math.isfinite(f) for f in self.final) or self.final[0] == self.final[1]:
+        object.__setattr__(self, "length", 1)  # so that all fields can be checked before it is computed
+        check_fields(self)
+        if self.final[0] == self.final[1]:
             raise InputError(f"final: expected two different finite frequencies, got {self.final}")
         object.__setattr__(self, "length", self.before_last + LAST)
         super().__post_init__()
@@ -61,10 +62,9 @@ class SwitchingRecord:
         return self.frequencies[:, 0] > self.frequencies[:, 1]
 
 
-def simulate_switching(settings: SwitchingSettings, n: int, seed: int) -> SwitchingRecord:
+@checked
+def simulate_switching(settings: SwitchingSettings, n: Samples, seed: Seed) -> SwitchingRecord:
     """Draw ``n`` sequences. The same seed gives the same data; the global random state is not used."""
-    if n < 1:
-        raise InputError(f"n: expected at least 1 sequence, got {n}")
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.stack([uniform(settings.frequency, n, generator) for _ in range(3)], dim=1)
     f_a, f_b = settings.final

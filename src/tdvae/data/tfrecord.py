@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from tdvae.data.crc32c import crc32c
 from tdvae.errors import InputError
+from tdvae.storage.files import open_regular
 
 Feature = list[bytes] | npt.NDArray[np.float32] | npt.NDArray[np.int64]
 
@@ -35,11 +36,10 @@ def masked_crc(data: bytes) -> int:
 
 def read_examples(path: str | Path) -> Iterator[dict[str, Feature]]:
     """Yield the examples of a file. A damaged record raises an error with its number when it is reached."""
-    path = Path(path)
+    path, number = Path(path), 0
     try:
-        with path.open("rb") as file:
+        with open_regular(path, follow=True) as file:
             stream = _open_stream(file)
-            number = 0
             while (content := _next_record(stream)) is not None:
                 yield parse_example(content)
                 number += 1

@@ -18,10 +18,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from tdvae import checks
+from tdvae.checks import LONGEST_JUMP, Range, Samples, check_fields, checked
 from tdvae.errors import InputError
 
 LOG_2PI = math.log(2 * math.pi)
@@ -46,6 +49,13 @@ class GaussianMixture:
     variances: Tensor
     """Variances of the components; they broadcast to the shape of the means."""
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.means.ndim < 1:
+            raise InputError("means: expected shape (*batch, K), got one number")
+        for name, value in (("log_weights", self.log_weights), ("variances", self.variances)):
+            checks.expanded(name, value, self.means.shape)
+
     @property
     def batch_shape(self) -> torch.Size:
         return self.means.shape[:-1]
@@ -63,15 +73,18 @@ class GaussianMixture:
         spread = (self.means - self.mean.unsqueeze(-1)) ** 2
         return (self.weights * (self.variances + spread)).sum(-1)
 
+    @checked
     def log_prob(self, x: Tensor) -> Tensor:
         score = self._standardised(x)
         log_density = -0.5 * (score.square() + self.variances.log() + LOG_2PI)
         return torch.logsumexp(self.log_weights + log_density, dim=-1)
 
+    @checked
     def cdf(self, x: Tensor) -> Tensor:
         below: Tensor = torch.special.ndtr(self._standardised(x))
         return (self.weights * below).sum(-1)
 
+    @checked
     def quantile(self, p: float | Tensor) -> Tensor:
         """The x with cdf(x) = p, by bisection; a float p applies to all mixtures of the batch."""
         levels = torch.as_tensor(p, dtype=torch.float64)
@@ -89,7 +102,8 @@ class GaussianMixture:
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
         return 0.5 * (low + high)
 
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+    @checked
+    def sample(self, n: Samples, generator: torch.Generator | None = None) -> Tensor:
         """Draw samples of shape (n, \\*batch)."""
         batch, k = self.batch_shape, self.means.shape[-1]
         weights = self.weights.expand_as(self.means).reshape(-1, k)
@@ -184,6 +198,9 @@ class KalmanBank:
     """Log prior weights, (H,); they need not be normalised."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
+        for name, ndim in (("log_prior", 1), ("Q", 2), ("C", 2)):
+            checks.shape(name, getattr(self, name), ("H", "D")[:ndim])
         h, d, o = len(self.log_prior), self.Q.shape[-1], self.C.shape[0]
         expected = {"A": (h, d, d), "Q": (d, d), "C": (o, d), "R": (o, o), "m0": (h, d), "P0": (h, d, d)}
         for name, shape in expected.items():
@@ -192,6 +209,7 @@ class KalmanBank:
         for field in fields(self):
             object.__setattr__(self, field.name, getattr(self, field.name).to(torch.float64))
 
+    @checked
     def filter(self, x: Tensor, after: BankPosterior | None = None) -> BankPosterior:
         """Filter sequences (N, T, O) from index 0; returns the posterior of the state at index T - 1.
 
@@ -200,6 +218,8 @@ class KalmanBank:
         """
         if x.ndim != 3 or x.shape[1] < 1 or x.shape[2] != self.C.shape[0]:
             raise InputError(f"x: expected shape (N, T >= 1, {self.C.shape[0]}), got {tuple(x.shape)}")
+        if not checks.holds(~x.isinf()):
+            raise InputError("x: expected finite numbers, or NaN where they are missing, got infinity")
         if after is not None and after.mean.shape != (len(x), *self.m0.shape):
             raise InputError(f"after: expected means {(len(x), *self.m0.shape)}, got {tuple(after.mean.shape)}")
         first_mean, first_cov = self.m0.expand(len(x), *self.m0.shape), self.P0
@@ -222,17 +242,17 @@ class KalmanBank:
         log_weights = torch.log_softmax(self.log_prior + log_evidence, dim=-1)
         return BankPosterior(log_weights, log_evidence, mean, cov)
 
+    @checked
     def log_likelihood(self, posterior: BankPosterior) -> Tensor:
         r""":math:`\log p(x_{\le t}) = \log\sum_h p(h)\,p(x_{\le t}\mid h)`, (N,)."""
         return torch.logsumexp(torch.log_softmax(self.log_prior, dim=-1) + posterior.log_evidence, dim=-1)
 
-    def jump(self, dt: int) -> tuple[Tensor, Tensor]:
+    @checked
+    def jump(self, dt: Annotated[int, Range(0, LONGEST_JUMP)]) -> tuple[Tensor, Tensor]:
         r"""Transition :math:`A^{dt}` and noise :math:`\sum_{k<dt} A^k Q (A^k)^\top`, each (H, D, D).
 
         Computed from jumps of 1, 2, 4, ... steps: (F, W) followed by (F', W') is (F' F, F' W F'^T + W').
         """
-        if dt < 0:
-            raise InputError(f"dt: expected at least 0, got {dt}")
         phi = torch.eye(self.Q.shape[0], dtype=torch.float64).expand_as(self.A)
         noise = torch.zeros_like(self.A)
         power, power_noise = self.A, self.Q.expand_as(self.A)
@@ -243,20 +263,23 @@ class KalmanBank:
             dt //= 2
         return phi, noise
 
-    def advance(self, posterior: BankPosterior, dt: int) -> BankPosterior:
+    @checked
+    def advance(self, posterior: BankPosterior, dt: Annotated[int, Range(0, LONGEST_JUMP)]) -> BankPosterior:
         """The distribution of the state dt steps after the last observation; the weights are unchanged."""
         phi, noise = self.jump(dt)
         mean = _transform(phi, posterior.mean)
         cov = _transform_cov(phi, posterior.cov) + noise
         return BankPosterior(posterior.log_weights, posterior.log_evidence, mean, cov)
 
-    def predict(self, posterior: BankPosterior, dt: int) -> GaussianMixture:
+    @checked
+    def predict(self, posterior: BankPosterior, dt: Annotated[int, Range(0, LONGEST_JUMP)]) -> GaussianMixture:
         r"""Predictive distribution of each coordinate of :math:`x_{t+dt}`, batch shape (N, O). dt = 0 is allowed."""
         state = self.advance(posterior, dt)
         means = torch.einsum("od,nhd->noh", self.C, state.mean)
         variances = (_transform_cov(self.C, state.cov) + self.R).diagonal(dim1=-2, dim2=-1).mT
         return GaussianMixture(state.log_weights.unsqueeze(1), means, variances)
 
+    @checked
     def smoother(self, posterior: BankPosterior) -> OneStepSmoother:
         """p(z_{t-1} | z_t, x_{<= t-1}), given the posterior at t - 1. A P A' + Q must be invertible."""
         predicted = _transform_cov(self.A, posterior.cov) + self.Q

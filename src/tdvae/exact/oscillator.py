@@ -8,11 +8,13 @@ density that any model can have.
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tdvae.checks import NonNegative, Range, checked
 from tdvae.data.oscillator import OscillatorSettings
 from tdvae.errors import InputError
 from tdvae.exact.kalman import BankPosterior, GaussianMixture, KalmanBank
@@ -24,6 +26,7 @@ NODE_SPACING = 0.9
 RING_WIDTH = 0.6
 # Gauss-Hermite nodes per dimension for the mean of |(u, v)|.
 AMPLITUDE_NODES = 5
+MAX_HYPOTHESES = 2_000_000
 
 
 class OscillatorOracle:
@@ -42,11 +45,17 @@ class OscillatorOracle:
     there. Less noise or longer sequences make the posterior of the frequency narrower and need a finer grid.
     """
 
-    def __init__(self, settings: OscillatorSettings, frequencies: int = 512, rings: int = 0) -> None:
-        if frequencies < 1:
-            raise InputError(f"frequencies: expected at least 1, got {frequencies}")
-        if rings < 0:
-            raise InputError(f"rings: expected at least 0, got {rings}")
+    @checked
+    def __init__(
+        self,
+        settings: OscillatorSettings,
+        frequencies: Annotated[int, Range(1, 100_000)] = 512,
+        rings: Annotated[int, Range(0, 100)] = 0,
+    ) -> None:
+        if frequencies * max(1, 9 * rings**2) > MAX_HYPOTHESES:
+            raise InputError(
+                f"frequencies, rings: expected at most {MAX_HYPOTHESES:,} hypotheses, got {frequencies} × 9 · {rings}²"
+            )
         if settings.observation_noise <= 0:
             raise InputError(f"observation_noise: expected above 0, got {settings.observation_noise}")
         self.settings = settings
@@ -55,19 +64,23 @@ class OscillatorOracle:
         self.frequencies = low + (high - low) * midpoints
         self.bank = _bank(settings, self.frequencies, rings)
 
+    @checked
     def observe(self, x: Tensor) -> BankPosterior:
         """The posterior given x (N, t, 1) from index 0, of the state at index t - 1. NaN values are missing."""
         return self.bank.filter(x)
 
+    @checked
     def forecast(self, posterior: BankPosterior, dt: int) -> GaussianMixture:
         """The density of the observation dt steps after the last one, batch shape (N, 1)."""
         return self.bank.predict(posterior, dt)
 
+    @checked
     def frequency_weights(self, posterior: BankPosterior) -> Tensor:
         """Posterior probabilities of ``self.frequencies``, (N, F)."""
         components = len(self.bank.m0) // len(self.frequencies)
         return posterior.weights.reshape(-1, len(self.frequencies), components).sum(-1)
 
+    @checked
     def frequency(self, posterior: BankPosterior) -> tuple[Tensor, Tensor]:
         """Posterior mean and standard deviation of the frequency, each (N,)."""
         weights = self.frequency_weights(posterior)
@@ -75,6 +88,7 @@ class OscillatorOracle:
         variance = (weights * (self.frequencies - mean.unsqueeze(-1)) ** 2).sum(-1)
         return mean, variance.sqrt()
 
+    @checked
     def amplitude(self, posterior: BankPosterior) -> tuple[Tensor, Tensor]:
         r"""Posterior mean and standard deviation of :math:`|(u, v)|` at the last observed time, each (N,).
 
@@ -93,15 +107,14 @@ class OscillatorOracle:
         second = (weights * ((posterior.mean**2).sum(-1) + trace)).sum(-1)
         return mean, (second - mean**2).clamp_min(0).sqrt()
 
-    def marginal(self, t: int) -> GaussianMixture:
+    @checked
+    def marginal(self, t: NonNegative) -> GaussianMixture:
         r"""The density of x_t without any observation, batch shape (1,), for x[:, t] of shape (N, 1).
 
         The phase is uniform at all times: :math:`x_t = a\cos\varphi + \mathcal N(0, t\sigma_s^2 + \sigma_x^2)`.
         The integral over a (Gauss-Legendre) and :math:`\varphi` (midpoints of a half turn) has enough nodes for a
         quadrature error of the density below 1e-10 at this noise.
         """
-        if t < 0:
-            raise InputError(f"t: expected an index of at least 0, got {t}")
         settings = self.settings
         low, high = settings.amplitude
         variance = t * settings.process_noise**2 + settings.observation_noise**2

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from tdvae.checks import Range, checked
 from tdvae.data.switching import FIRST, OPENING, SwitchingSettings
+from tdvae.errors import InputError
 from tdvae.exact.kalman import BankPosterior
 from tdvae.exact.oscillator import OscillatorOracle, rotations
 
@@ -19,7 +22,13 @@ class SwitchingOracle:
     (until the last interval, which reveals the answer), and contain almost no further information.
     """
 
-    def __init__(self, settings: SwitchingSettings, frequencies: int = 48, rings: int = 0) -> None:
+    @checked
+    def __init__(
+        self,
+        settings: SwitchingSettings,
+        frequencies: Annotated[int, Range(1, 100_000)] = 48,
+        rings: Annotated[int, Range(0, 100)] = 0,
+    ) -> None:
         self.first_oracle = OscillatorOracle(settings, frequencies, rings)
         bank = self.first_oracle.bank
         grid = self.first_oracle.frequencies
@@ -36,8 +45,11 @@ class SwitchingOracle:
         # In grid cells with equal f_1 and f_2, half of the area has f_1 > f_2.
         self.first_is_larger = 0.5 * (1 + torch.sign(f_1 - f_2))
 
+    @checked
     def first_larger(self, x: Tensor) -> Tensor:
         """The probability that f_1 > f_2, given the first two intervals of x (N, T ≥ 20, 1), (N,)."""
+        if x.ndim != 3 or x.shape[1] < OPENING:
+            raise InputError(f"x: expected shape (N, T >= {OPENING}, 1), got {tuple(x.shape)}")
         posterior = self.first_oracle.observe(x[:, :FIRST])
         count = len(self.first_oracle.frequencies)
         expanded = BankPosterior(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Sequence
@@ -15,10 +14,12 @@ from tdvae.forecasting.forecaster import Forecaster, check_output
 from tdvae.forecasting.own_data import evaluate, origins, tables
 from tdvae.forecasting.preparation import OwnData, prepare
 from tdvae.forecasting.recipe import Recipe, recipe
-from tdvae.reporting.results import results, write_results
+from tdvae.reporting.results import finite_numbers, results
 from tdvae.reporting.tables import show
 from tdvae.saved import load
-from tdvae.training.loop import check_unused
+from tdvae.storage import RunFolder
+from tdvae.storage.files import to_json
+from tdvae.storage.run_folder import check_unused
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Options:
     recipe: dict[str, Any]
     seed: int = 0
     devices: int = 1
+    nodes: int = 1
     tensorboard: bool = False
 
 
@@ -42,7 +44,7 @@ def fit_file(file: Path, options: Options, run_dir: Path, resume: bool) -> None:
     made = _recipe(own, options, run_dir if resume else None)
     if speaks and not resume:
         print("\n".join([f"{file.name}: {own.split}", *own.notes]))
-        print(_outlook(made, own, timed=options.devices == 1), flush=True)
+        print(_outlook(made, own, timed=options.devices * options.nodes == 1), flush=True)
     result = made.fit(own, run_dir=run_dir, resume=resume)
     if not speaks:
         return
@@ -60,20 +62,21 @@ def _judge(own: OwnData, name: str, run_dir: Path, seed: int) -> list[str]:
     evaluation = evaluate(model, own.history, own.test, own.longest_jump, seed, own.season)
     content = results("fit", "own data", [seed], time.monotonic() - begin, [evaluation.with_differences()], {})
     show(f"{name}: forecasts of held-out sequences", tables(content["measures"]))
-    write_results(run_dir / "results.json", content)
+    folder = RunFolder(run_dir)
+    folder.write_file("results.json", to_json(finite_numbers(content)))
     written = [f"wrote {run_dir / 'results.json'}"]
     if "crps" in evaluation.measures:
         from tdvae.forecasting.figure import draw
 
-        path = draw(
-            run_dir / "forecasts.png",
+        picture = draw(
             evaluation,
             model,
             own.test.sequences,
             origins(own.test, own.longest_jump),
             f"{name}: forecasts of held-out sequences",
         )
-        written.append(f"wrote {path}")
+        folder.write_file("forecasts.png", picture)
+        written.append(f"wrote {run_dir / 'forecasts.png'}")
     return written
 
 
@@ -82,13 +85,14 @@ def _recipe(own: OwnData, options: Options, resumed: Path | None) -> Recipe:
     if resumed is not None and settings.get("minutes") is not None:
         settings |= {"minutes": None, "steps": _steps_of(resumed)}  # as chosen when the run was started
     made = recipe(own, seed=options.seed, **settings)
-    return replace(made, config=replace(made.config, devices=options.devices, tensorboard=options.tensorboard))
+    config = replace(made.config, devices=options.devices, nodes=options.nodes, tensorboard=options.tensorboard)
+    return replace(made, config=config)
 
 
 def _steps_of(run: Path) -> int:
     try:
-        return int(json.loads((run / "config.json").read_text())["train"]["steps"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return int(RunFolder(run).read_config()["train"]["steps"])
+    except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"run_dir: expected a run to resume, got {run} ({error!r})") from error
 
 

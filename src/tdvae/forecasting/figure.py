@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import io
 from typing import TYPE_CHECKING
 
 import torch
@@ -33,8 +33,8 @@ COLOURS = {
 }
 
 
-def draw(path: Path, evaluation: Evaluation, model: Model, test: Sequences, origins: Origins, title: str = "") -> Path:
-    """Draw the evaluation of a model of continuous observations into one PNG file."""
+def draw(evaluation: Evaluation, model: Model, test: Sequences, origins: Origins, title: str = "") -> bytes:
+    """Draw the evaluation of a model of continuous observations; the content of a PNG file."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 6.4), layout="constrained")
@@ -50,8 +50,9 @@ def draw(path: Path, evaluation: Evaluation, model: Model, test: Sequences, orig
     draw_calibration(axes[1, 2], evaluation)
     if title:
         figure.suptitle(title)
-    figure.savefig(path, dpi=150)
-    return path
+    content = io.BytesIO()
+    figure.savefig(content, dpi=150)
+    return content.getvalue()
 
 
 def _spaced(origins: Origins, count: int) -> list[Origins]:

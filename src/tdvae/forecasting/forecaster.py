@@ -8,12 +8,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tdvae.checks import LONGEST_JUMP, Range, Seed, check_fields, checked
 from tdvae.distributions import DiagonalNormal
 from tdvae.errors import InputError
 from tdvae.forecasting.encoding import Encoding
@@ -25,7 +26,7 @@ from tdvae.likelihood import Forecast, forecast
 from tdvae.models import TDVAE, Model
 from tdvae.rollouts import belief_at, rollout
 from tdvae.saved import load_saved
-from tdvae.training.checkpoint import write_file
+from tdvae.storage.files import write_file
 from tdvae.training.config import derive_seed
 from tdvae.types import Belief, Sequences
 
@@ -57,6 +58,7 @@ class Forecasts:
     channels: tuple[str, ...]
     series: Series
 
+    @checked
     def quantile(self, level: float) -> Array:
         """One of the quantiles, (N, S, *event)."""
         if level not in self.quantile_levels:
@@ -97,6 +99,7 @@ class Forecasts:
 
         return pandas.DataFrame(list(self.rows()))
 
+    @checked
     def write(self, path: str | Path) -> None:
         """Write a .csv, .parquet or .npz file, completely or not at all."""
         path = check_output(path)
@@ -158,19 +161,24 @@ class Forecaster:
     model: Model
     data: RunData
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     @classmethod
+    @checked
     def load(cls, run: str | Path) -> Forecaster:
         """Load a run of `tdvae fit` or of `Recipe.fit` on prepared data."""
         found = load_saved(run)
         return cls(found.model, RunData.of(found))
 
+    @checked
     def forecast(
         self,
         source: Source,
-        steps: Sequence[int],
-        quantiles: Sequence[float] = QUANTILES,
-        samples: int = 0,
-        seed: int = 0,
+        steps: Sequence[Annotated[int, Range(1, LONGEST_JUMP)]],
+        quantiles: Sequence[Annotated[float, Range(above=0, below=1)]] = QUANTILES,
+        samples: Annotated[int, Range(0, 1_000_000)] = 0,
+        seed: Seed = 0,
     ) -> Forecasts:
         """Forecast what follows the last observation of each sequence.
 
@@ -182,7 +190,8 @@ class Forecaster:
             samples: number of sampled futures.
             seed: seed of the Monte Carlo samples.
         """
-        _check_request(steps, quantiles, samples, seed)
+        if not steps:
+            raise InputError("steps: expected at least one number, got none")
         steps, levels = tuple(steps), () if self.encoding.kind == "classes" else tuple(quantiles)
         series, sequences = self.data.read(source)
         parts = []
@@ -280,13 +289,3 @@ def _by_length(sequences: Sequences) -> Iterator[Tensor]:
     """The rows of the sequences of each length."""
     for length in sequences.lengths.unique():
         yield (sequences.lengths == length).nonzero()[:, 0]
-
-
-def _check_request(steps: Sequence[int], quantiles: Sequence[float], samples: int, seed: int) -> None:
-    if not steps or any(step < 1 for step in steps):
-        raise InputError(f"steps: expected numbers of at least 1, got {list(steps)}")
-    if any(not 0 < level < 1 for level in quantiles):
-        raise InputError(f"quantiles: expected numbers strictly between 0 and 1, got {list(quantiles)}")
-    for name, value in (("samples", samples), ("seed", seed)):
-        if value < 0:
-            raise InputError(f"{name}: expected at least 0, got {value}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import safetensors
@@ -12,8 +11,9 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from tdvae.checks import Positive, check_fields
 from tdvae.distributions import Categorical, DiscretisedLogistic
-from tdvae.errors import InputError
+from tdvae.errors import CheckpointError, InputError
 from tdvae.forecasting import splits
 from tdvae.forecasting.encoding import Encoding
 from tdvae.forecasting.evaluation import LABELS, MOST_ORIGINS, Evaluation, Scores, comparisons, verdict
@@ -29,6 +29,7 @@ from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, by_key
 from tdvae.rollouts import belief_at
 from tdvae.saved import SavedModel
+from tdvae.storage import RunFolder
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
 
@@ -49,34 +50,39 @@ class RunData:
 
     encoding: Encoding
     columns: Columns
-    longest_jump: int
-    window: int | None
-    season: int | None
+    longest_jump: Positive
+    window: Positive | None
+    season: Positive | None
     history: Sequences  # the training part
     test: HeldOut
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     @classmethod
     def of(cls, found: SavedModel) -> RunData:
-        info, path = found.info, Path(found.source) / DATA_FILE
+        info = found.info
         if "encoding" not in info:
             raise InputError(f"run: expected a run of `tdvae fit` of this version, got {found.source}")
+        content = RunFolder(found.source).read_file(DATA_FILE)
         try:
-            tensors = safetensors.torch.load(path.read_bytes())
-        except (OSError, safetensors.SafetensorError) as error:
-            raise InputError(f"run: expected an undamaged {DATA_FILE} in {found.source} ({error})") from error
-        parts: dict[str, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            part, _, of = name.partition(".")
-            parts.setdefault(part, {})[of] = tensor
-        return cls(
-            Encoding.from_description(info["encoding"]),
-            Columns.from_description(info["columns"]),
-            info["longest_jump"],
-            info["window"],
-            info["season"],
-            Sequences(**parts["history"]),
-            HeldOut(Sequences(**parts["test"]), info["context"]),
-        )
+            parts: dict[str, dict[str, Tensor]] = {}
+            for name, tensor in safetensors.torch.load(content).items():
+                part, _, of = name.partition(".")
+                parts.setdefault(part, {})[of] = tensor
+            return cls(
+                Encoding.from_description(info["encoding"]),
+                Columns.from_description(info["columns"]),
+                info["longest_jump"],
+                info["window"],
+                info["season"],
+                Sequences(**parts["history"]),
+                HeldOut(Sequences(**parts["test"]), info["context"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, safetensors.SafetensorError) as error:
+            raise CheckpointError(
+                f"run: expected the info and the {DATA_FILE} of a run of `tdvae fit` in {found.source} ({error!r})"
+            ) from error
 
     def read(self, source: Source) -> tuple[Series, Sequences]:
         """Read new data as the training data were read."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
+from tdvae.checks import LONGEST_JUMP, Positive, Range, Seed, checked
 from tdvae.data import Recording, split_windows
 from tdvae.data.arrays import check_shares
 from tdvae.data.windows import FrameWindows
@@ -22,6 +22,7 @@ from tdvae.forecasting.series import Columns, Series
 from tdvae.forecasting.sources import Source, read
 from tdvae.forecasting.splits import Split, SplitBy, Windows
 from tdvae.models.build import padded_size
+from tdvae.storage.files import sha256_of
 from tdvae.types import Sequences, SequenceSource
 
 MOST_STORED = 64_000_000  # numbers of each stored part: 256 MB
@@ -92,9 +93,10 @@ def _limited(sequences: Sequences) -> Sequences:
     return sequences.select(torch.arange(count) * len(sequences) // count)
 
 
+@checked
 def prepare(
     source: Source,
-    longest_jump: int = 10,
+    longest_jump: Annotated[int, Range(1, LONGEST_JUMP)] = 10,
     *,
     values: str | Sequence[str] | None = None,
     known: str | Sequence[str] | None = None,
@@ -102,13 +104,13 @@ def prepare(
     time: str | None = None,
     group: str | None = None,
     calendar: bool = False,
-    window: int | None = None,
-    stride: int = 1,
+    window: Positive | None = None,
+    stride: Positive = 1,
     split: SplitBy = "auto",
     test: Source | None = None,
     shares: tuple[float, float, float] = splits.SHARES,
-    season: int | None = None,
-    seed: int = 0,
+    season: Positive | None = None,
+    seed: Seed = 0,
 ) -> OwnData:
     """Read sequences, scale them and split them into training, validation and test parts without leakage.
 
@@ -137,11 +139,6 @@ def prepare(
     >>> len(data.train), data.test.sequences.x.shape
     (40, torch.Size([5, 40, 1]))
     """
-    for name, value in (("longest_jump", longest_jump), ("stride", stride), ("window", window)):
-        if value is not None and value < 1:
-            raise InputError(f"{name}: expected at least 1, got {value}")
-    if seed < 0:
-        raise InputError(f"seed: expected at least 0, got {seed}")
     check_shares(shares)
     columns = Columns(_names(values), _names(known), id, time, group)
     series = read(source, columns)
@@ -256,7 +253,7 @@ def _assemble(
 
 def _digest(source: Source) -> str:
     """The SHA-256 of a file; empty for data in memory."""
-    return hashlib.sha256(Path(source).read_bytes()).hexdigest() if isinstance(source, str | Path) else ""
+    return sha256_of(Path(source)) if isinstance(source, str | Path) else ""
 
 
 def _prepare_recording(

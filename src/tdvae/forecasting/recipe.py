@@ -15,6 +15,7 @@ from typing import Any
 import safetensors.torch
 import torch
 
+from tdvae.checks import NonNegative, Positive, PositiveNumber, Seed, check_fields, checked
 from tdvae.errors import InputError
 from tdvae.forecasting.linear import fit_linear_part
 from tdvae.forecasting.monitor import ForecastMonitor
@@ -56,6 +57,10 @@ class Recipe:
     jumps: Jumps
     config: TrainConfig
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @checked
     def fit(
         self,
         data: SequenceSource | OwnData,
@@ -103,6 +108,7 @@ class Recipe:
         kind = "convolutional" if isinstance(model.config, ConvTDVAEConfig) else "dense"
         return f"{kind} TD-VAE with {sum(p.numel() for p in model.parameters()):,} parameters"
 
+    @checked
     def seconds_per_step(self, data: SequenceSource | OwnData) -> float:
         """The time of a training step, measured on a copy of the model."""
         train = data.train if isinstance(data, OwnData) else data
@@ -134,14 +140,15 @@ def _stored(own: OwnData) -> bytes:
     return safetensors.torch.save(tensors)
 
 
+@checked
 def recipe(
     data: Sequences | OwnData,
-    longest_jump: int | None = None,
-    steps: int = 10_000,
-    seed: int = 0,
-    minutes: float | None = None,
-    patience: int = PATIENCE,
-    batch_size: int | None = None,
+    longest_jump: Positive | None = None,
+    steps: Positive = 10_000,
+    seed: Seed = 0,
+    minutes: PositiveNumber | None = None,
+    patience: NonNegative = PATIENCE,
+    batch_size: Positive | None = None,
     **model_options: Any,
 ) -> Recipe:
     """The model and the training that `tdvae fit` uses for sequences like ``data``.
@@ -166,11 +173,6 @@ def recipe(
     To train: ``recipe.fit(data, validation, run_dir="runs/mine")``.
     """
     longest = _longest_jump(data, longest_jump)
-    for name, value in (("longest_jump", longest), ("steps", steps)):
-        if value < 1:
-            raise InputError(f"{name}: expected at least 1, got {value}")
-    if minutes is not None and not minutes > 0:
-        raise InputError(f"minutes: expected a positive number, got {minutes}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed))
         model = _model(data, longest, model_options)

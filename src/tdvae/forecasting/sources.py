@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ def read(source: Source, columns: Columns | None = None, future: bool = False) -
         arrays = source if isinstance(source, Mapping) else {"x": source}
         return _from_mapping(arrays, columns, "data", future)
     path = Path(source)
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise InputError(f"file: expected a regular file, got {path}, which is a folder, a device or a pipe")
     ending = path.suffix.lower()
     if ending in TABLE_FILES:
         return read_table(path, columns)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tdvae import checks
+from tdvae.checks import LONGEST_JUMP, Samples, checked
 from tdvae.distributions import Categorical, Distribution, PointMass
 from tdvae.errors import InputError
 from tdvae.models.config import LatentConfig, ModelConfig, RecurrentConfig, describe_config
@@ -36,16 +40,26 @@ class Beliefs:
 
 
 class Model(nn.Module, ABC):
-    """Interface of a world model: beliefs, states and predictions. ``config`` holds all settings it was built with."""
+    """Interface of a world model: beliefs, states and predictions. ``config`` holds all settings it was built with.
+
+    The arguments of the interface are checked in every model, against the annotations of its methods.
+    """
 
     config: ModelConfig
+    INTERFACE = ("initial", "update", "filter", "sample_state", "transition", "decode", "predict")
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in Model.INTERFACE:
+            if inspect.isfunction(vars(cls).get(name)):
+                setattr(cls, name, checked(vars(cls)[name]))
 
     def describe(self) -> dict[str, object]:
         """The config as JSON-compatible values; `tdvae.models.config.config_from_dict` is the inverse."""
         return describe_config(self.config)
 
     @abstractmethod
-    def initial(self, batch_size: int) -> Belief:
+    def initial(self, batch_size: Samples) -> Belief:
         """The belief before any observation, for ``batch_size`` sequences."""
 
     @abstractmethod
@@ -60,7 +74,7 @@ class Model(nn.Module, ABC):
         """The beliefs at all times of whole sequences; the same as repeated calls of `update`."""
 
     @abstractmethod
-    def sample_state(self, belief: Belief, n: int) -> State:
+    def sample_state(self, belief: Belief, n: Samples) -> State:
         """Draw ``n`` states from the belief; each layer of z is (n, N, size)."""
 
     @abstractmethod
@@ -139,12 +153,22 @@ class RecurrentModel(Model):
             assert isinstance(encoder, ObservationEncoder)
             self.x_0 = nn.Parameter(torch.zeros(encoder.features_size))
 
-    def initial(self, batch_size: int) -> Belief:
+    def initial(self, batch_size: Samples) -> Belief:
         x = None if self.x_0 is None else self.x_0.repeat(self.lags).expand(batch_size, -1)
         return replace(self.belief.initial(batch_size), x=x)
 
     def update(self, belief: Belief, x: Tensor, a: Tensor | None = None, r: Tensor | None = None) -> Belief:
+        self.check_belief(belief)
         self._check_event(x, lead=1)
+        for name, value in (("x", x), ("a", a), ("r", r)):
+            if value is not None and len(value) != len(belief.code):
+                raise InputError(
+                    f"{name}: expected one row for each of the {len(belief.code)} beliefs, got {len(value)}"
+                )
+        return self._update(belief, x, a, r)
+
+    def _update(self, belief: Belief, x: Tensor, a: Tensor | None, r: Tensor | None) -> Belief:
+        """`update` of checked arguments."""
         observed = self._present(x)
         inputs = self._belief_inputs(x[:, None], _one_step(observed), _one_step(a), _one_step(r))
         one = torch.ones(len(x), dtype=torch.long, device=x.device)
@@ -182,8 +206,40 @@ class RecurrentModel(Model):
         """The features of the last observation, of those in a state."""
         return None if x is None or self.x_0 is None else x[..., : len(self.x_0)]
 
+    @cached_property
+    def _belief_shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the tensors of a belief, without the dimension of the batch."""
+        with torch.no_grad():
+            first = self.initial(1)
+        return [tuple(tensor.shape[1:]) for tensor in (first.code, *first.carry)]
+
+    def check_belief(self, belief: Belief, code_only: bool = False) -> None:
+        """Raise if a belief does not belong to this model. With ``code_only``, what it carries is not needed."""
+        tensors = (belief.code,) if code_only else (belief.code, *belief.carry)
+        expected = self._belief_shapes[:1] if code_only else self._belief_shapes
+        lengths = {len(tensor) if tensor.ndim else 0 for tensor in tensors}
+        if [tuple(tensor.shape[1:]) for tensor in tensors] != expected or len(lengths) > 1:
+            raise InputError(
+                f"belief: expected one of this model, with tensors (N, …) of the shapes {expected}, got "
+                f"{[tuple(tensor.shape) for tensor in tensors]}; model.initial and model.update make them"
+            )
+
+    @property
+    def state_sizes(self) -> tuple[int, ...]:
+        """The sizes of the layers of z in a state."""
+        raise NotImplementedError
+
     def check_state(self, state: State) -> None:
-        """Raise if a state lacks the observation that the model's transition is conditioned on."""
+        """Raise if a state does not belong to this model, or lacks the observation that its transition is given."""
+        sizes = tuple(layer.shape[-1] if layer.ndim else 0 for layer in state.z.layers)
+        leads = {tuple(tensor.shape[:-1]) for tensor in state.tensors() if tensor is not None}
+        features = None if self.x_0 is None else len(self.x_0) * self.lags
+        other_x = state.x is not None and state.x.shape[-1] != features
+        if sizes != self.state_sizes or len(leads) > 1 or other_x:
+            raise InputError(
+                f"state: expected one of this model, with layers of the sizes {self.state_sizes}, got "
+                f"{[tuple(layer.shape) for layer in state.z.layers]}; model.sample_state(belief, n) draws them"
+            )
         if self.x_0 is not None and state.x is None:
             raise InputError(
                 "state: expected an observation x, since the model has observed_state=True, got None; take states "
@@ -222,6 +278,7 @@ class RecurrentModel(Model):
         """The beliefs at all times. Codes beyond the length of a sequence are not defined, and may not be computed."""
         self._check_event(sequences.x, lead=2)
         self._check_mask(sequences)
+        sequences.check_lengths()
         groups = _group_by_length(sequences)
         if len(groups) == 1:
             return Beliefs(self._codes(sequences), self.read)
@@ -240,15 +297,22 @@ class RecurrentModel(Model):
     def jump(self, state: State, dt: int | Tensor, a: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Check δt and the actions of a jump, and broadcast them to the leading shape of the state."""
         lead = state.lead
-        dt = torch.as_tensor(dt, device=state.z.layers[0].device).expand(lead)
-        if dt.is_floating_point() or bool((dt < 1).any()):
-            raise InputError(f"dt: expected integers of at least 1, got {dt.min().item()}")
+        self.check_state(state)
+        given = dt if isinstance(dt, Tensor) else torch.tensor(dt)
+        checks.integers("dt", given)
+        if given.numel() == 0 or not 1 <= int(given.min()) <= int(given.max()) <= LONGEST_JUMP:
+            ends = f"{int(given.min())} to {int(given.max())}" if given.numel() else "none"
+            raise InputError(f"dt: expected integers of at least 1 and at most {LONGEST_JUMP}, got {ends}")
+        dt = checks.expanded("dt", given.to(state.z.layers[0].device), lead)
         check_given("actions of the jump", a, self.config.actions > 0)
         if a is not None:
             self._check_action_size(a)
+            if a.ndim < 2:
+                raise InputError(f"a: expected shape (..., dt, A), got {tuple(a.shape)}")
+            checks.finite("a", a)
             if a.shape[-2] < int(dt.max()):
                 raise InputError(f"a: expected one action for each of the {int(dt.max())} steps, got {a.shape[-2]}")
-            a = a.expand(*lead, *a.shape[-2:])
+            a = checks.expanded("a", a, (*lead, *a.shape[-2:]))
         return dt, a
 
     def step_by_step(
@@ -266,8 +330,8 @@ class RecurrentModel(Model):
         return state
 
     def _check_action_size(self, a: Tensor) -> None:
-        if a.shape[-1] != self.config.actions:
-            raise InputError(f"actions: expected size {self.config.actions}, got {a.shape[-1]}")
+        if a.ndim == 0 or a.shape[-1] != self.config.actions:
+            raise InputError(f"actions: expected size {self.config.actions}, got {tuple(a.shape)[-1:] or 0}")
 
     def _belief_inputs(self, x: Tensor, observed: Tensor | None, a: Tensor | None, r: Tensor | None) -> Tensor:
         """The inputs of the belief network at each time step: encoded x_t, the action before it, and its reward."""
@@ -276,8 +340,9 @@ class RecurrentModel(Model):
         parts = [self.encoder(x) if observed is None else self.encoder(x, observed)]
         if a is not None:
             self._check_action_size(a)
-            parts.append(a.to(parts[0].dtype))
+            parts.append(checks.finite("actions", a).to(parts[0].dtype))
         if r is not None:
+            checks.finite("rewards", r)
             parts.append(r[..., None].to(parts[0].dtype))
         return torch.cat(parts, dim=-1)
 
@@ -285,6 +350,8 @@ class RecurrentModel(Model):
         expected = tuple(self.config.event_shape)
         if x.ndim != lead + len(expected) or tuple(x.shape[lead:]) != expected:
             raise InputError(f"x: expected observations of shape {expected}, got {tuple(x.shape)[lead:]}")
+        if x.numel() == 0:
+            raise InputError(f"x: expected at least one observation, got shape {tuple(x.shape)}")
 
     @property
     def _missing_values(self) -> bool:
@@ -307,11 +374,13 @@ class RecurrentModel(Model):
 
     def _present(self, x: Tensor) -> Tensor | None:
         """The mask of an observation whose missing entries are NaN; None if the model has no missing values."""
-        missing = torch.isnan(x)
+        observed = ~torch.isnan(x)
         if self._missing_values:
-            return ~missing
-        if bool(missing.any()):
-            raise InputError("x: expected numbers, since the model was built without missing_values=True, got NaN")
+            return observed
+        if not checks.holds(observed):
+            raise InputError(
+                "x: expected finite numbers, since the model was built without missing_values=True, got NaN"
+            )
         return None
 
 

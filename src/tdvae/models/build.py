@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import fields
 from typing import Any, overload
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from tdvae.checks import checked
 from tdvae.errors import InputError
 from tdvae.models.base import RecurrentModel
 from tdvae.models.config import (
@@ -49,6 +51,7 @@ from tdvae.types import Sequences
 
 FEW_NUMBERS = 32  # per step: up to here a linear recurrence is cheap
 CONSTANT = 1e-6  # a sensor whose spread is at most this share of its mean is constant: that is rounding in float32
+OUTLIER = 50.0  # standard deviations; normal, exponential and log-normal data stay below
 MOST_CLASSES = 512  # more in a data set are taken for measurements
 MOST_LOGITS = 100_000  # of an observation with rows and columns: more are hardly meant
 
@@ -63,6 +66,7 @@ def build(config: MeanFieldConfig) -> MeanField: ...
 def build(config: NextStepConfig) -> NextStep: ...
 @overload
 def build(config: ModelConfig) -> RecurrentModel: ...
+@checked
 def build(config: ModelConfig) -> RecurrentModel:
     """Build a model with newly initialised weights; the type of the config determines the type of the model."""
     if isinstance(config, TDVAEConfig):
@@ -217,6 +221,7 @@ def _decoder(config: RecurrentConfig, inputs: int, linear: int = 0) -> Decoder:
     return CategoricalDecoder(inputs, config.event_shape, config.decoder, config.classes, linear)
 
 
+@checked
 def for_data(data: Sequences, **choices: Any) -> TDVAE:
     """A TD-VAE that fits a data set; ``choices`` are fields of `TDVAEConfig`.
 
@@ -226,6 +231,9 @@ def for_data(data: Sequences, **choices: Any) -> TDVAE:
     and a Gaussian's σ is predicted. The belief network is a linear recurrence if a step has few numbers and an LSTM if
     it has many. The other defaults are the oscillator's: residual maps, a rotating transition and q_S as a product.
     """
+    if len(data) == 0 or data.horizon == 0:
+        raise InputError(f"data: expected at least one sequence and one step, got shape {tuple(data.x.shape)}")
+    data.check_lengths()
     event_shape = tuple(data.x.shape[2:])
     settings: dict[str, Any] = {"event_shape": event_shape, "rewards": data.rewards is not None}
     settings["actions"] = 0 if data.actions is None else data.actions.shape[-1]
@@ -309,6 +317,17 @@ def check_classes(count: int, event_shape: tuple[int, ...]) -> None:
         )
 
 
+def _warn_of_outliers(steps: Tensor, shift: Tensor, scale: Tensor) -> None:
+    """Warn if few values decide the result."""
+    deviations = float(((steps - shift) / scale).abs().max())
+    if deviations > OUTLIER:
+        warnings.warn(
+            f"x: the largest value is {deviations:.0f} standard deviations from the mean. Such outliers decide the "
+            "result, and forecasts may be worse than the marginal; clip them or take a logarithm",
+            stacklevel=5,
+        )
+
+
 def _standardise(model: TDVAE, data: Sequences) -> None:
     """Give the encoder and the decoder the data's own mean and spread, per dimension, of what was observed."""
     assert isinstance(model.encoder, ObservationEncoder)
@@ -320,7 +339,13 @@ def _standardise(model: TDVAE, data: Sequences) -> None:
     count = observed.sum(0)
     shift = torch.where(observed, steps, 0).sum(0) / count
     scale = (torch.where(observed, steps - shift, 0).square().sum(0) / (count - 1).clamp(min=1)).sqrt()
+    if not bool((shift.square() + scale.square()).float().isfinite().all()):
+        raise InputError(
+            "x: expected values whose squares are finite 32-bit numbers, got values up to "
+            f"{float(steps.abs().max()):g}; divide the data by a constant"
+        )
     scale = torch.where(scale > CONSTANT * shift.abs(), scale, 1)
+    _warn_of_outliers(torch.where(observed, steps, shift), shift, scale)
     for part in (model.encoder, model.p_D):
         part.shift.copy_(shift)
         part.scale.copy_(scale)

@@ -5,9 +5,17 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal
 
+from tdvae.checks import NonNegative, PositiveNumber, Range, check_fields
 from tdvae.errors import InputError
+
+MAX_SIZE, MAX_COUNT, MAX_WEIGHTS = 2**24, 128, 2**29
+Size = Annotated[int, Range(1, MAX_SIZE)]
+OptionalSize = Annotated[int, Range(0, MAX_SIZE)]
+Count = Annotated[int, Range(1, MAX_COUNT)]
+SIZES = ("event_shape", "actions", "classes", "encoder", "decoder", "belief", "readout", "latent", "hidden", "channels")
+COUNTS = ("layers", "belief_layers")
 
 
 @dataclass(frozen=True)
@@ -16,18 +24,31 @@ class ModelConfig:
 
     kind: ClassVar[str]
 
-    event_shape: tuple[int, ...] = (1,)  # shape of one observation
-    actions: int = 0  # size of the action vector; 0 means no actions
+    event_shape: tuple[Size, ...] = (1,)  # shape of one observation
+    actions: OptionalSize = 0  # size of the action vector; 0 means no actions
     rewards: bool = False
 
     def __post_init__(self) -> None:
-        for name, hint in get_type_hints(type(self)).items():
-            if get_origin(hint) is Literal and getattr(self, name) not in get_args(hint):
-                raise InputError(f"{name}: expected one of {get_args(hint)}, got {getattr(self, name)!r}")
-        for size in self.event_shape:
-            _check_at_least(1, "event_shape", size)
-        _check_at_least(1, "event_shape's dimensions", len(self.event_shape))
-        _check_at_least(0, "actions", self.actions)
+        check_fields(self)
+        if not self.event_shape:
+            raise InputError("event_shape: expected at least one dimension, got ()")
+        self._check_weights()
+
+    def _check_weights(self) -> None:
+        """Refuse sizes that no machine has the memory for, before a network of these sizes is built."""
+        counts = {name: value for name, value in asdict(self).items() if name in COUNTS}
+        sizes = {
+            name: math.prod(value) if name == "event_shape" else max(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+            if name in SIZES and value
+        }
+        largest = sorted(sizes, key=sizes.__getitem__)[-2:]
+        if "belief" in largest and getattr(self, "belief_network", "") != "linear_recurrence":
+            largest = ["belief", "belief"]  # an LSTM has a matrix from its state to its state
+        weights = math.prod(sizes[name] for name in largest) * max(counts.values(), default=1)
+        if weights > MAX_WEIGHTS:
+            given = ", ".join(f"{name}={sizes[name]}" for name in dict.fromkeys(largest))
+            raise InputError(f"{given}: expected sizes of at most {MAX_WEIGHTS:,} weights, got about {weights:,}")
 
 
 @dataclass(frozen=True)
@@ -35,32 +56,28 @@ class RecurrentConfig(ModelConfig):
     """Settings of models with a belief network over observation vectors and a dense decoder. Default sizes: App. D."""
 
     likelihood: Literal["coordinates", "gaussian", "bernoulli", "categorical"] = "gaussian"
-    classes: int | None = None  # number of classes of categorical observations
+    classes: Size | None = None  # number of classes of categorical observations
     missing_values: bool = False  # observations may have missing values; the encoder is also given the mask
-    encoder: tuple[int, ...] = ()  # sizes of the hidden ReLU layers of the observation encoder
-    decoder: tuple[int, ...] = (200, 200)  # sizes of the hidden ReLU layers of the decoder
+    encoder: tuple[Size, ...] = ()  # sizes of the hidden ReLU layers of the observation encoder
+    decoder: tuple[Size, ...] = (200, 200)  # sizes of the hidden ReLU layers of the decoder
     # σ of the observation: one learned number per dimension, predicted from the state, or a fixed number
-    noise: float | Literal["learned", "predicted"] = "learned"
+    noise: PositiveNumber | Literal["learned", "predicted"] = "learned"
     belief_network: Literal["lstm", "deep_lstm", "linear_recurrence"] = "lstm"
     lstm_init: Literal["forget_bias", "chrono"] = "forget_bias"  # lstm: forget-gate bias + 1, or biases from timescales
-    belief: int = 50  # size of one belief layer; number of modes of a linear recurrence
-    belief_layers: int = 1  # deep_lstm: number of layers
-    input_skip: int = 0  # lstm: number of last encoded observations in the code, beside the state of the LSTM
-    timescales: tuple[float, float] = (10.0, 150.0)  # linear_recurrence, chrono: initial time constants, in steps
-    max_frequency: float = math.pi  # linear_recurrence: highest initial frequency, rad/step
-    readout: int = 0  # size of the output of a residual map of the belief code; 0 means no readout
-    readout_hidden: int = 128
-    blocks: int = 2  # residual blocks per map
+    belief: Size = 50  # size of one belief layer; number of modes of a linear recurrence
+    belief_layers: Count = 1  # deep_lstm: number of layers
+    input_skip: NonNegative = 0  # lstm: number of last encoded observations in the code, beside the state of the LSTM
+    timescales: tuple[PositiveNumber, PositiveNumber] = (
+        10.0,
+        150.0,
+    )  # linear_recurrence, chrono: initial time constants, in steps
+    max_frequency: PositiveNumber = math.pi  # linear_recurrence: highest initial frequency, rad/step
+    readout: OptionalSize = 0  # size of the output of a residual map of the belief code; 0 means no readout
+    readout_hidden: Size = 128
+    blocks: Annotated[int, Range(0, MAX_COUNT)] = 2  # residual blocks per map
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("belief", "belief_layers", "readout_hidden"):
-            _check_at_least(1, name, getattr(self, name))
-        for name in ("readout", "blocks", "input_skip"):
-            _check_at_least(0, name, getattr(self, name))
-        for name in ("encoder", "decoder"):
-            for size in getattr(self, name):
-                _check_at_least(1, name, size)
         if self.input_skip and (self.belief_network != "lstm" or self.lstm_init != "forget_bias"):
             raise InputError(
                 "input_skip: expected 0 unless belief_network='lstm' and lstm_init='forget_bias', got "
@@ -71,12 +88,7 @@ class RecurrentConfig(ModelConfig):
                 f"lstm_init: expected 'forget_bias' unless belief_network='lstm', got {self.lstm_init!r} with "
                 f"{self.belief_network!r}"
             )
-        for name, value in (("timescales", min(self.timescales)), ("max_frequency", self.max_frequency)):
-            if not (math.isfinite(value) and value > 0):
-                raise InputError(f"{name}: expected positive numbers, got {getattr(self, name)}")
         self._check_noise()
-        if self.classes is not None:
-            _check_at_least(1, "classes", self.classes)
         if (self.likelihood == "categorical") != (self.classes is not None):
             raise InputError(
                 "classes: expected a number for a categorical likelihood and None for others, got "
@@ -98,26 +110,22 @@ class RecurrentConfig(ModelConfig):
             raise InputError(
                 f"noise: expected a number only for likelihood='coordinates', got {self.noise} with {self.likelihood!r}"
             )
-        elif not (math.isfinite(self.noise) and self.noise > 0):
-            raise InputError(f"noise: expected a positive number, got {self.noise}")
 
 
 @dataclass(frozen=True)
 class LatentConfig(RecurrentConfig):
     """Settings of models with a latent state z: its layers, and the maps that compute their distributions."""
 
-    layers: int = 2
-    latent: int = 8  # size of each layer of z
+    layers: Count = 2
+    latent: Size = 8  # size of each layer of z
     maps: Literal["gated", "residual"] = "gated"  # D maps: those of App. D, or residual SiLU blocks
-    hidden: int = 50
+    hidden: Size = 50
     drift: Literal["none", "residual", "rotation"] = "none"  # drift of z_t1 that is added to the mean of p_T
     init_log_sigma: float = 0.0  # initial log σ; lower values make early samples informative
     observed_state: bool = False  # the state is (z_t, x_t): p_T and p_D are also given x_t1 (not in the paper)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("layers", "latent", "hidden"):
-            _check_at_least(1, name, getattr(self, name))
         if self.observed_state and self.likelihood == "coordinates":
             raise InputError(
                 "observed_state: expected False with likelihood='coordinates', whose decoder cannot use x_t1, got True"
@@ -142,20 +150,17 @@ class TDVAEConfig(LatentConfig):
     kind = "tdvae"
 
     dt: Literal["waves", "number", "none"] = "waves"  # embedding of δt in q_S and p_T
-    octaves: int = 8  # waves: jumps of up to 2^octaves steps have different embeddings
+    octaves: Annotated[int, Range(1, 62)] = 8  # waves: jumps of up to 2^octaves steps have different embeddings
     # dt="none": if above 1, p_T is a mixture over latent jump lengths 1 … max_latent_dt, with learned weights
-    max_latent_dt: int = 1
+    max_latent_dt: Annotated[int, Range(1, 1_000)] = 1
     posterior: Literal["free", "product"] = "free"  # q_S: a D map, or p_B(z_t1) times a message from t2
     smoothing_sees_b2: bool = True  # q_S is given b_t2, as in the main text; not in App. D
     # If above 0, p_D starts from a linear forecast from the last ``lags`` observations, for jumps of up to this length
-    linear_jumps: int = 0
-    lags: int = 1  # last observations in the state
+    linear_jumps: Annotated[int, Range(0, 10_000)] = 0
+    lags: Annotated[int, Range(1, 10_000)] = 1  # last observations in the state
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("octaves", "max_latent_dt", "lags"):
-            _check_at_least(1, name, getattr(self, name))
-        _check_at_least(0, "linear_jumps", self.linear_jumps)
         if self.linear_jumps and not (self.observed_state and self.noise == "predicted"):
             raise InputError(
                 "linear_jumps: expected 0 unless observed_state=True and noise='predicted', got "
@@ -194,11 +199,9 @@ class FilteringConfig(LatentConfig):
     kind = "filtering"
 
     posterior: Literal["free", "product"] = "free"  # q: a D map, or p_T(z_t | z_{t-1}) times a message from b_t
-    particles: int = 32  # samples of z_t in a belief, since b_t alone does not determine the distribution of z_t
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_at_least(1, "particles", self.particles)
+    particles: Annotated[int, Range(1, 100_000)] = (
+        32  # samples of z_t in a belief, since b_t alone does not determine the distribution of z_t
+    )
 
 
 @dataclass(frozen=True)
@@ -227,27 +230,25 @@ class ConvTDVAEConfig(ModelConfig):
 
     kind = "conv_tdvae"
 
-    event_shape: tuple[int, ...] = (3, 64, 64)
-    encoder: tuple[int, ...] = (32, 64, 128, 256)  # channels of the convolutions of stride 2, down to 4 × 4
-    belief: int = 512  # size of one belief layer
-    belief_layers: int = 4
-    input_skip: int = 0  # belief_layers=1: number of last encoded frames in the code, beside the state of the LSTM
-    layers: int = 16  # of z, and of each stack of convolutional LSTM cells
-    channels: int = 256  # of the feature map of each convolutional LSTM cell
-    latent: int = 16  # channels of each layer of z
-    canvas: int = 64  # channels of the decoder's canvas
+    event_shape: tuple[Size, ...] = (3, 64, 64)
+    encoder: tuple[Size, ...] = (32, 64, 128, 256)  # channels of the convolutions of stride 2, down to 4 × 4
+    belief: Size = 512  # size of one belief layer
+    belief_layers: Count = 4
+    input_skip: NonNegative = (
+        0  # belief_layers=1: number of last encoded frames in the code, beside the state of the LSTM
+    )
+    layers: Count = 16  # of z, and of each stack of convolutional LSTM cells
+    channels: Size = 256  # of the feature map of each convolutional LSTM cell
+    latent: Size = 16  # channels of each layer of z
+    canvas: Size = 64  # channels of the decoder's canvas
     drift: Literal["none", "residual"] = "none"  # residual: z_t1 is added to the means of p_T, z_t2 to those of q_S
     init_log_sigma: float = 0.0  # initial log σ of all layers
     checkpointing: bool = False  # recompute activations in the backward pass: less memory, more time
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("belief", "belief_layers", "layers", "channels", "latent", "canvas"):
-            _check_at_least(1, name, getattr(self, name))
-        _check_at_least(0, "input_skip", self.input_skip)
-        _check_at_least(2, "encoder's convolutions", len(self.encoder))
-        for width in self.encoder:
-            _check_at_least(1, "encoder", width)
+        if len(self.encoder) < 2:
+            raise InputError(f"encoder: expected at least 2 convolutions, got {len(self.encoder)}")
         if self.input_skip and self.belief_layers > 1:
             raise InputError(
                 f"input_skip: expected 0 unless belief_layers=1, got {self.input_skip} with {self.belief_layers} layers"
@@ -271,11 +272,6 @@ CONFIGS: dict[str, type[ModelConfig]] = {
 }
 
 
-def _check_at_least(least: int, name: str, value: int) -> None:
-    if value < least:
-        raise InputError(f"{name}: expected at least {least}, got {value}")
-
-
 def describe_config(config: ModelConfig) -> dict[str, object]:
     """The config as JSON-compatible values; `config_from_dict` is the inverse."""
     return json.loads(json.dumps({"kind": config.kind, **asdict(config)}))
@@ -285,7 +281,7 @@ def config_from_dict(values: dict[str, Any]) -> ModelConfig:
     """The config that `Model.describe` returned; lists, which JSON has instead of tuples, are converted."""
     values = dict(values)
     kind = values.pop("kind", None)
-    if kind not in CONFIGS:
+    if not isinstance(kind, str) or kind not in CONFIGS:
         raise InputError(f"model kind: expected one of {sorted(CONFIGS)}, got {kind!r}")
     known = {field.name for field in fields(CONFIGS[kind])}
     if unknown := set(values) - known:

@@ -6,7 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tdvae.checks import Samples
 from tdvae.distributions import Distribution
+from tdvae.errors import InputError
 from tdvae.models.base import RecurrentModel
 from tdvae.models.config import NextStepConfig
 from tdvae.models.decoders import Decoder
@@ -57,8 +59,13 @@ class NextStep(RecurrentModel):
         """p(x_t | x_<t, a_≤t) at all time steps, (N, T)."""
         return self.following(self.read(self.filter(sequences).codes[:, :-1]), sequences.actions)
 
-    def sample_state(self, belief: Belief, n: int) -> State:
+    @property
+    def state_sizes(self) -> tuple[int, ...]:
+        return tuple(shape[-1] for shape in self._belief_shapes[:-1])
+
+    def sample_state(self, belief: Belief, n: Samples) -> State:
         """``n`` copies of the recurrent state, which is a deterministic function of x_≤t."""
+        self.check_belief(belief)
         return self._state(belief).map(lambda part: part.expand(n, *part.shape))
 
     def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
@@ -78,7 +85,13 @@ class NextStep(RecurrentModel):
         """The state of the recurrent network; its origin holds the inputs of the prediction of x_t."""
         return State(Latent((belief.code, *belief.carry[:-1])), origin=belief.carry[-1])
 
+    def check_state(self, state: State) -> None:
+        super().check_state(state)
+        if state.origin is None:
+            raise InputError("state: expected an origin, got None; model.sample_state(belief, n) draws states")
+
     def decode(self, state: State) -> Distribution:
+        self.check_state(state)
         assert state.origin is not None
         previous, action = state.origin.split([self.belief.size, self.config.actions], dim=-1)
         return self.following(self.read(previous), action if self.config.actions else None)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from tdvae.checks import Samples
 from tdvae.distributions import DiagonalNormal, Distribution
 from tdvae.models.base import RecurrentModel, Step
 from tdvae.models.config import FilteringConfig, LatentConfig
@@ -130,7 +131,12 @@ class StateSpace(RecurrentModel):
 
         return self.step_by_step(state, dt, a, step)
 
+    @property
+    def state_sizes(self) -> tuple[int, ...]:
+        return (self.config.latent,) * self.config.layers
+
     def decode(self, state: State) -> Distribution:
+        self.check_state(state)
         return self._decode_state(self.p_D, state)
 
     def predict(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> Distribution:
@@ -148,7 +154,8 @@ class MeanField(StateSpace):
     def infer(self, b: Tensor, sequences: Sequences) -> Latent:
         return self.q.sample(b)[0]
 
-    def sample_state(self, belief: Belief, n: int) -> State:
+    def sample_state(self, belief: Belief, n: Samples) -> State:
+        self.check_belief(belief, code_only=True)
         b = self.read(belief.code)
         z, _ = self.q.sample(b.expand(n, *b.shape))
         return State(z, repeated(belief.x, n))
@@ -168,12 +175,12 @@ class Filtering(StateSpace):
             samples.append(z)
         return Latent(tuple(torch.stack(layers, dim=1) for layers in zip(*(z.layers for z in samples), strict=True)))
 
-    def initial(self, batch_size: int) -> Belief:
+    def initial(self, batch_size: Samples) -> Belief:
         start = super().initial(batch_size)
         return replace(start, carry=(*start.carry, *self.initial_state(batch_size, self.config.particles).z.layers))
 
-    def update(self, belief: Belief, x: Tensor, a: Tensor | None = None, r: Tensor | None = None) -> Belief:
-        updated = super().update(replace(belief, carry=belief.carry[: -self.config.layers]), x, a, r)
+    def _update(self, belief: Belief, x: Tensor, a: Tensor | None, r: Tensor | None) -> Belief:
+        updated = super()._update(replace(belief, carry=belief.carry[: -self.config.layers]), x, a, r)
         code = self.read(updated.code)[:, None].expand(-1, self.config.particles, -1)
         action = None if a is None else a[:, None].expand(-1, self.config.particles, -1)
         z, _ = self.q.sample(code, self._particles(belief), one_action(action))
@@ -184,8 +191,9 @@ class Filtering(StateSpace):
         x = None if belief.x is None else belief.x[:, None].expand(-1, self.config.particles, -1)
         return State(Latent(belief.carry[-self.config.layers :]), x)
 
-    def sample_state(self, belief: Belief, n: int) -> State:
+    def sample_state(self, belief: Belief, n: Samples) -> State:
         """Draw ``n`` of the particles, with replacement."""
+        self.check_belief(belief)
         batch = len(belief.code)
         chosen = torch.randint(self.config.particles, (n, batch), device=belief.code.device)
         return self._particles(belief)[torch.arange(batch, device=chosen.device), chosen]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -9,9 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from tdvae.checks import Samples
 from tdvae.distributions import DiagonalNormal, Distribution, NormalMixture
 from tdvae.models.base import RecurrentModel, Step
-from tdvae.models.config import ModelConfig
+from tdvae.models.config import ConvTDVAEConfig, LatentConfig, ModelConfig
 from tdvae.models.decoders import Decoder
 from tdvae.nn.dense import JumpEmbedding, MapFactory
 from tdvae.nn.drift import Drift
@@ -202,7 +204,14 @@ class TDVAE(RecurrentModel):
             return Step(p_T, self.p_D, None if self.x_0 is None else p_T.context.features)
         return Step(p_T, self.p_D, torch.cat([self.linear(s1.x, dt, actions), p_T.context.features], dim=-1))
 
-    def sample_state(self, belief: Belief, n: int) -> State:
+    @property
+    def state_sizes(self) -> tuple[int, ...]:
+        assert isinstance(self.config, LatentConfig | ConvTDVAEConfig)
+        cells = math.prod(self.config.grid) if isinstance(self.config, ConvTDVAEConfig) else 1
+        return (self.config.latent * cells,) * self.config.layers
+
+    def sample_state(self, belief: Belief, n: Samples) -> State:
+        self.check_belief(belief, code_only=True)
         b = self.read(belief.code)
         z, _ = self.p_B.sample(b.expand(n, *b.shape))
         return State(z, repeated(belief.x, n))
@@ -212,6 +221,7 @@ class TDVAE(RecurrentModel):
         return self._sample_step(self.step(state, dt, a), state, dt)
 
     def decode(self, state: State) -> Distribution:
+        self.check_state(state)
         return self._decode_state(self.p_D, state)
 
     def predict(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> Distribution:

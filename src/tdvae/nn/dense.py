@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tdvae import checks
 from tdvae.errors import InputError
 from tdvae.types import missing_as_nan
 
@@ -155,7 +156,7 @@ class ObservationEncoder(nn.Module):
         With ``missing_values`` it is followed by the mask; None means that everything is observed.
         """
         if self.checks_values:
-            self.check_values(x)
+            self.check_values(x, observed)
         if self.classes is not None:
             return F.one_hot(x.long(), self.classes).to(self.scale.dtype).flatten(-self.event_ndim - 1)
         x = x.to(self.scale.dtype)
@@ -168,8 +169,11 @@ class ObservationEncoder(nn.Module):
     def _standardise(self, x: Tensor) -> Tensor:
         return ((x - self.shift) / self.scale).flatten(-self.event_ndim)
 
-    def check_values(self, x: Tensor) -> None:
-        """Raise if x has values that are not classes of the model, or not in [0, 1] for binary observations."""
+    def check_values(self, x: Tensor, observed: Tensor | None = None) -> None:
+        """Raise if observed values are not classes of the model, not in [0, 1] for binary observations, or NaN."""
+        if observed is not None:
+            x = torch.where(observed, x, torch.zeros_like(x))
+        checks.finite("x", x)
         if self.classes is not None:
             if x.is_floating_point():
                 raise InputError(f"x: expected integer classes from 0 to {self.classes - 1}, got {x.dtype}")

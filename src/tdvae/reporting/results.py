@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import platform
 import shlex
 import sys
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tdvae.training.checkpoint import to_json, write_file
+from tdvae.storage.files import read_json, to_json, write_file
 
 RESUME = "--resume"  # left out of published commands: a new run has nothing to resume
 Measures = dict[str, Any]  # name → number, or name → {δt or model: number}
@@ -51,6 +51,15 @@ def results(
     }
 
 
+def finite_numbers(value: Any) -> Any:
+    """The content of a JSON file, with null in place of infinities and NaN, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: finite_numbers(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite_numbers(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def write_results(path: Path, content: dict[str, Any], block: str = "") -> None:
     """Write results, or one block of them. Blocks that the file already has are kept.
 
@@ -58,7 +67,7 @@ def write_results(path: Path, content: dict[str, Any], block: str = "") -> None:
     ``blocks[block]``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    existing: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    existing: dict[str, Any] = read_json(path) if path.exists() else {}
     if block:
         merged = existing or {"experiment": path.stem, "measures": {}}
         blocks = merged.get("blocks", {})
@@ -68,12 +77,12 @@ def write_results(path: Path, content: dict[str, Any], block: str = "") -> None:
         kept = existing.get("blocks", {})
         measures = {**content["measures"], **{name: existing["measures"][name] for name in kept}}
         merged = {**content, "measures": measures, **({"blocks": kept} if kept else {})}
-    write_file(path, to_json(merged))
+    write_file(path, to_json(finite_numbers(merged)))
 
 
 def read_results(path: Path, block: str = "") -> dict[str, Any] | None:
     """Read results from a file, or one block of them in the same format. Return None if there are none."""
-    content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    content: dict[str, Any] = read_json(path) if path.exists() else {}
     blocks = content.pop("blocks", {})
     if block:
         return {**blocks[block], "measures": content["measures"][block]} if block in blocks else None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from torch import nn
 
+from tdvae.checks import NonNegative, Positive, PositiveNumber, Range, Seed, Share, check_fields
 from tdvae.errors import InputError
 from tdvae.training.muon import Muon
 
@@ -28,65 +29,46 @@ class TrainConfig:
     0.0005
     """
 
-    steps: int = 20_000
-    batch_size: int = 32  # sequences per training step, over all processes
-    pairs: int = 32  # pairs (t1, t2) per sequence; the belief network runs once for all of them
+    steps: Positive = 20_000
+    batch_size: Annotated[int, Range(1, 1_000_000)] = 32  # sequences per training step, over all processes
+    pairs: Annotated[int, Range(1, 1_000_000)] = (
+        32  # pairs (t1, t2) per sequence; the belief network runs once for all of them
+    )
     shuffle: bool = True  # visit the data in random order; False for data in the order of a curriculum
     optimizer: Literal["adam", "muon"] = "adam"  # muon: Muon for muon_matrices, Adam for all other parameters
     muon_matrices: Literal["inner", "all"] = "inner"  # those marked as inner, or all of suitable size
-    learning_rate: float = 5e-4
-    adam_beta2: float = 0.999  # lower values suit data that change during training, as in a curriculum
-    muon_learning_rate: float = 0.01
+    learning_rate: PositiveNumber = 5e-4
+    # Lower values suit data that change during training, as in a curriculum.
+    adam_beta2: Annotated[float, Range(above=0, below=1)] = 0.999
+    muon_learning_rate: PositiveNumber = 0.01
     schedule: Literal["constant", "cosine"] = "constant"  # cosine: decays to 0 at the last step
-    warmup: int = 0  # steps of linear warm-up
-    clip: float = 10.0  # maximum gradient norm
-    kl_start: float = 1.0  # initial weight of all loss terms but the observation's; it grows linearly to 1
-    kl_warmup: float = 0.0  # fraction of the training during which this weight grows
-    seed: int = 0
-    validate_every: int = 1_000
-    patience: int = 0  # stop after this many validations without a better one; 0: never
-    checkpoint_every: int = 1_000
-    log_every: int = 50
+    warmup: NonNegative = 0  # steps of linear warm-up
+    clip: PositiveNumber = 10.0  # maximum gradient norm
+    kl_start: Share = 1.0  # initial weight of all loss terms but the observation's; it grows linearly to 1
+    kl_warmup: Share = 0.0  # fraction of the training during which this weight grows
+    seed: Seed = 0
+    validate_every: Positive = 1_000
+    patience: NonNegative = 0  # stop after this many validations without a better one; 0: never
+    checkpoint_every: Positive = 1_000
+    log_every: Positive = 50
     accelerator: str = "auto"
-    devices: int = 1  # processes per machine; several have to be started with torchrun
-    nodes: int = 1  # number of machines
+    devices: Positive = 1  # processes per machine; several have to be started with torchrun
+    nodes: Positive = 1  # number of machines
     # If bf16 fails on a virtual processor that reports AMX but does not support it, set
     # ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16.
     precision: Literal["32-true", "bf16-mixed", "64-true"] = "32-true"
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name in (
-            "steps",
-            "batch_size",
-            "pairs",
-            "validate_every",
-            "checkpoint_every",
-            "log_every",
-            "devices",
-            "nodes",
-        ):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}: expected at least 1, got {getattr(self, name)}")
-        for name in ("learning_rate", "muon_learning_rate", "clip"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise InputError(f"{name}: expected a positive number, got {value}")
-        for name in ("kl_start", "kl_warmup"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name}: expected a number between 0 and 1, got {getattr(self, name)}")
-        if not 0 < self.adam_beta2 < 1:
-            raise InputError(f"adam_beta2: expected a number between 0 and 1, got {self.adam_beta2}")
-        for name in ("seed", "warmup", "patience"):
-            if getattr(self, name) < 0:
-                raise InputError(f"{name}: expected at least 0, got {getattr(self, name)}")
+        check_fields(self)
         if self.batch_size % (self.devices * self.nodes):
             raise InputError(
                 f"batch_size: expected a multiple of the {self.devices * self.nodes} processes, got {self.batch_size}"
             )
 
 
-RESUMABLE = ("steps", "warmup", "validate_every", "checkpoint_every", "log_every", "tensorboard")
+# The number of processes may change, because the noise belongs to the sequences: the loss is the same up to rounding.
+RESUMABLE = ("steps", "warmup", "validate_every", "checkpoint_every", "log_every", "devices", "nodes", "tensorboard")
 
 
 def rate_factor(config: TrainConfig, step: int) -> float:

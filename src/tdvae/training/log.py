@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -11,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tdvae.errors import InputError
-from tdvae.training.checkpoint import write_file
+from tdvae.storage import RunFolder
 
 Progress = Literal["bar", "lines", "none"]
 
@@ -21,6 +20,7 @@ class Log(Protocol):
 
     def record(self, step: int, values: dict[str, float], words: str = "") -> None: ...
     def progress(self, step: int, terms: dict[str, float]) -> None: ...
+    def written(self) -> dict[str, Any] | None: ...
     def close(self) -> None: ...
 
 
@@ -33,19 +33,31 @@ class SilentLog:
     def progress(self, step: int, terms: dict[str, float]) -> None:
         pass
 
+    def written(self) -> dict[str, Any] | None:
+        return None
+
     def close(self) -> None:
         pass
 
 
 class RunLog:
-    """Writes metrics.jsonl in the run folder. On resume, lines of steps after the checkpoint are removed first."""
+    """Writes metrics.jsonl in the run folder. On resume, lines of steps after the checkpoint are removed first.
 
-    def __init__(self, run_dir: Path, start: int, steps: int, tensorboard: bool, show: Progress) -> None:
-        self.path = run_dir / "metrics.jsonl"
-        self._remove_lines_after(start)
-        self.file = self.path.open("a")
-        self.board = _summary_writer(run_dir / "tensorboard", start) if tensorboard else None
-        self.name = run_dir.name
+    ``written`` is what the checkpoint says about the lines before it, from `RunLog.written`.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        start: int,
+        steps: int,
+        tensorboard: bool,
+        show: Progress,
+        written: dict[str, Any] | None = None,
+    ) -> None:
+        self.board = _summary_writer(folder.path / "tensorboard", start) if tensorboard else None
+        self.file = folder.open_metrics(start, written)
+        self.name = folder.path.name
         self.console = Console(stderr=True)
         self.lines = show == "lines" or (show == "bar" and not self.console.is_terminal)
         self.bar = rich.progress.Progress(
@@ -62,8 +74,7 @@ class RunLog:
         self.task = self.bar.add_task(self.name, total=steps, completed=start, terms="")
 
     def record(self, step: int, values: dict[str, float], words: str = "") -> None:
-        self.file.write(json.dumps({"step": step, **values}, allow_nan=False) + "\n")
-        self.file.flush()
+        self.file.write({"step": step, **values})
         if self.board is not None:
             for name, value in values.items():
                 self.board.add_scalar(name, value, step)
@@ -78,19 +89,15 @@ class RunLog:
         shown = "  ".join(f"{name} {value:.3f}" for name, value in terms.items())
         self.bar.update(self.task, completed=step, terms=shown)
 
+    def written(self) -> dict[str, Any]:
+        """The number and the digest of the lines so far, for a checkpoint."""
+        return self.file.describe()
+
     def close(self) -> None:
         self.bar.stop()
         self.file.close()
         if self.board is not None:
             self.board.close()
-
-    def _remove_lines_after(self, start: int) -> None:
-        """Keep complete lines up to step ``start``; a killed run may have logged later steps or a partial line."""
-        kept = []
-        for line in self.path.read_text().splitlines(keepends=True) if self.path.exists() else []:
-            if line.endswith("\n") and json.loads(line)["step"] <= start:
-                kept.append(line)
-        write_file(self.path, "".join(kept).encode())
 
 
 def _summary_writer(folder: Path, start: int) -> Any:
@@ -100,4 +107,6 @@ def _summary_writer(folder: Path, start: int) -> Any:
         raise InputError(
             "tensorboard: expected the package to be installed; pip install 'tdvae[tensorboard]'"
         ) from error
+    if folder.is_symlink():
+        raise InputError(f"tensorboard: expected a folder, got the symbolic link {folder}, which is not followed")
     return SummaryWriter(str(folder), purge_step=start + 1 if start else None)

@@ -11,27 +11,34 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from lightning_fabric import Fabric
 from torch import Generator, Tensor, nn
 
-from tdvae.errors import CheckpointError, DivergenceError, InputError
+from tdvae.checks import checked
+from tdvae.errors import CheckpointError, DivergenceError, InputError, TDVAEError
 from tdvae.jumps import Jumps
 from tdvae.objectives import Learner
-from tdvae.training import checkpoint
+from tdvae.storage import RunFolder, checkpoint
+from tdvae.storage.files import to_json
 from tdvae.training.config import RESUMABLE, TrainConfig, derive_seed, kl_weight, make_optimizers, rate_factor
 from tdvae.training.log import Log, Progress, RunLog, SilentLog
 from tdvae.training.monitor import SCORE, Monitor
+from tdvae.training.noise import noise_of_rank
 from tdvae.types import Pairs, Sequences, SequenceSource, Terms
 
 ORDER, PAIRS, NOISE, VALIDATION = range(4)  # purposes of derived seeds
 KEPT_CHECKPOINTS = 2
+LARGE_DATA = 1e6  # the squares of larger values soon exceed the range of 32-bit numbers
 VALIDATION_BATCH = 256
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,7 @@ class FitResult:
     seconds: float | None  # training time without lost steps; None if resumed from a checkpoint that lacks it
 
 
-class _TensorLearner(nn.Module):
+class TensorLearner(nn.Module):
     """Wraps a learner so that its arguments and results are tensors, which Fabric and DDP can handle."""
 
     def __init__(self, learner: Learner) -> None:
@@ -69,6 +76,7 @@ class _TensorLearner(nn.Module):
         return terms.weighted(kl_weight), terms.named()
 
 
+@checked
 def fit(
     learner: Learner,
     data: SequenceSource,
@@ -102,21 +110,25 @@ def fit(
     """
     for sequences in (data, validation):
         if sequences is not None:
+            if isinstance(sequences, Sequences):
+                sequences.check_lengths()
             jumps.check_room(sequences.lengths)
-    training = _Training(
-        learner,
-        data,
-        jumps,
-        config,
-        Path(run_dir),
-        validation,
-        resume,
-        info or {},
-        progress,
-        monitor or Monitor(),
-        files or {},
-    )
-    return training.run()
+    with ExitStack() as in_use:  # keeps the lock of the run folder
+        training = _Training(
+            learner,
+            data,
+            jumps,
+            config,
+            RunFolder(run_dir),
+            validation,
+            resume,
+            info or {},
+            progress,
+            monitor or Monitor(),
+            files or {},
+            in_use,
+        )
+        return training.run()
 
 
 class _Training:
@@ -128,40 +140,42 @@ class _Training:
         data: SequenceSource,
         jumps: Jumps,
         config: TrainConfig,
-        run_dir: Path,
+        folder: RunFolder,
         validation: SequenceSource | None,
         resume: bool,
         info: dict[str, Any],
         progress: Progress,
         monitor: Monitor,
         files: Mapping[str, bytes],
+        in_use: ExitStack,
     ) -> None:
         self.learner, self.data, self.jumps, self.config = learner, data, jumps, config
-        self.run_dir, self.validation, self.progress, self.monitor = run_dir, validation, progress, monitor
+        self.folder, self.validation, self.progress, self.monitor = folder, validation, progress, monitor
         self.fabric = _fabric(config)
         self.home = next(learner.parameters()).device
         self.step, self.best, self.best_step = 0, math.inf, 0
         self.seconds_before: float | None = 0.0
         self.began = time.monotonic()
+        self.metrics_before: dict[str, Any] | None = None  # the lines of metrics.jsonl up to the checkpoint
+        self.lost_best = False  # the best checkpoint was damaged
         description = self._description(info)
-        self._prepare_folder(resume, description)
+        self._on_first(lambda: self._prepare_folder(resume, description, in_use))
         optimizers = make_optimizers(config, learner)
         self.rates = [group["lr"] for o in optimizers for group in o.param_groups]
-        module, *wrapped = self.fabric.setup(_TensorLearner(learner), *optimizers)
+        module, *wrapped = self.fabric.setup(TensorLearner(learner), *optimizers)
         self.module, self.optimizers = module, wrapped
         if resume:
             self._restore()
-        if self.fabric.is_global_zero:
-            for name, content in files.items():
-                checkpoint.write_file(self.run_dir / name, content)
-            checkpoint.write_file(self.run_dir / "config.json", checkpoint.to_json(description))
+        self._on_first(lambda: self.folder.write_config(description, files))
 
     # Training steps
 
     def run(self) -> FitResult:
-        log = self._log()
+        self.log = log = self._log()
         self.paced = self.step, time.monotonic()
         try:
+            if self.lost_best:
+                self._keep_if_best(self._measure())
             while self.step < self.config.steps and not self._out_of_patience():
                 terms = self._train_step()
                 self.step += 1
@@ -171,8 +185,8 @@ class _Training:
             log.close()
             self.learner.to(self.home)  # the device it was on before
         if self.best_step == 0:
-            return FitResult(self.run_dir, self.step, self.step, None, self._seconds())
-        return FitResult(self.run_dir, self.step, self.best_step, self.best, self._seconds())
+            return FitResult(self.folder.path, self.step, self.step, None, self._seconds())
+        return FitResult(self.folder.path, self.step, self.best_step, self.best, self._seconds())
 
     def _out_of_patience(self) -> bool:
         """Whether the last ``patience`` validations were no better. It depends on the steps only, also on resume."""
@@ -184,13 +198,31 @@ class _Training:
         """Load the weights with the best score, if there are any, let the monitor finish them, and save them again."""
         if self.best_step == 0:
             return
-        best, _ = checkpoint.newest(self.checkpoints, "best")
-        self.learner.load_state_dict(best.tensors["weights"])
+        best, _ = checkpoint.newest(self.folder.checkpoints, "best")
+        self._load_weights(best)
         self.learner.eval()
         finished = self.monitor.finish()
         if finished:
             log.record(self.step, finished)
             self._save("best", keep=1, optimizers=False)
+
+    def _on_first(self, action: Callable[[], T]) -> T:
+        """Call ``action`` on the first rank and return its result on all ranks. If it fails there, all ranks fail."""
+        if self.fabric.world_size == 1:
+            return action()
+        result: T | None = None
+        failure: Exception | None = None
+        if self.fabric.is_global_zero:
+            try:
+                result = action()
+            except Exception as error:
+                failure = error
+        result, message = self.fabric.broadcast((result, None if failure is None else str(failure)))
+        if failure is not None:
+            raise failure
+        if message is not None:
+            raise TDVAEError(message)
+        return cast(T, result)
 
     def _seconds(self) -> float | None:
         before = self.seconds_before
@@ -202,9 +234,10 @@ class _Training:
         groups = [group for o in self.optimizers for group in o.param_groups]
         for group, rate in zip(groups, self.rates, strict=True):
             group["lr"] = rate * factor
-        torch.manual_seed(derive_seed(self.config.seed, NOISE, self.step, self.fabric.global_rank))
         weight = kl_weight(self.config, self.step)
-        loss, terms = self.module(batch, pairs.t1, pairs.t2, pairs.semi_gradient, weight)
+        torch.manual_seed(derive_seed(self.config.seed, NOISE, self.step))
+        with noise_of_rank(self.fabric.global_rank, self.fabric.world_size):
+            loss, terms = self.module(batch, pairs.t1, pairs.t2, pairs.semi_gradient, weight)
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         self.fabric.backward(loss.sum())
@@ -242,11 +275,19 @@ class _Training:
     def _check_finite(self, values: dict[str, Tensor]) -> None:
         for name, value in values.items():
             if not bool(torch.isfinite(value).all()):
-                saved = checkpoint.list_checkpoints(self.checkpoints, "step")
+                saved = checkpoint.list_checkpoints(self.folder.checkpoints, "step")
                 raise DivergenceError(
                     f"step {self.step}: {name} is {value.sum().item()}; last good checkpoint: "
-                    f"{saved[0] if saved else 'none'}. Try a lower learning rate or a smaller clip"
+                    f"{saved[0] if saved else 'none'}. {self._advice()}"
                 )
+
+    def _advice(self) -> str:
+        """What may have made the loss infinite: data of an extreme scale, or else the training."""
+        batch, _ = self._draw(min(self.step, self.config.steps - 1))
+        largest = float(batch["x"].abs().max())
+        if largest > LARGE_DATA:
+            return f"x has values up to {largest:g}, which is the likely cause; scale the data"
+        return "Try a lower learning rate or a smaller clip"
 
     # Logging, validation and checkpoints after a step
 
@@ -257,21 +298,25 @@ class _Training:
             log.progress(step, shown)
             log.record(step, {**shown, "total": sum(shown.values()), **self._pace()})
         if step % config.validate_every == 0 or last:
-            self._evaluate(log)
+            measured = self._measure()
+            if measured:
+                log.record(step, measured, self.monitor.in_words(measured))
+            self._keep_if_best(measured)
         if step % config.checkpoint_every == 0 or last:
             self._save("step", keep=KEPT_CHECKPOINTS, optimizers=True)
 
-    def _evaluate(self, log: Log) -> None:
-        """Compute validation loss and monitor's metrics; save the weights if their score is the best so far."""
+    def _measure(self) -> dict[str, float]:
+        """Compute the validation loss and the monitor's metrics."""
         self.learner.eval()
         measured = self.monitor.measure()
         if self.validation is not None:
             measured = {"validation": self._validate(self.validation), **measured}
             self._check_finite({"validation": torch.tensor(measured["validation"])})
         self.learner.train()
-        if not measured:
-            return
-        log.record(self.step, measured, self.monitor.in_words(measured))
+        return measured
+
+    def _keep_if_best(self, measured: dict[str, float]) -> None:
+        """Save the weights if their score is the best so far."""
         score = measured.get(SCORE, measured.get("validation", math.inf))
         if score < self.best:
             self.best, self.best_step = score, self.step
@@ -309,10 +354,6 @@ class _Training:
 
     # The run folder
 
-    @property
-    def checkpoints(self) -> Path:
-        return self.run_dir / "checkpoints"
-
     def _description(self, info: dict[str, Any]) -> dict[str, Any]:
         lengths = self.data.lengths
         return {
@@ -324,29 +365,23 @@ class _Training:
             "info": info,
         }
 
-    def _prepare_folder(self, resume: bool, description: dict[str, Any]) -> None:
-        if self.fabric.is_global_zero:
-            if resume:
-                self._check_same(description)
-            else:
-                check_unused(self.run_dir)
-            self.run_dir.mkdir(parents=True, exist_ok=True)
-        self.fabric.barrier()
+    def _prepare_folder(self, resume: bool, description: dict[str, Any], in_use: ExitStack) -> None:
+        in_use.enter_context(self.folder.use(resume))
+        if resume:
+            self._check_same(description)
 
     def _check_same(self, description: dict[str, Any]) -> None:
         """Raise if the run to resume was started with another model, objective, data, config or jumps."""
+        run_dir, before = self.folder.path, self.folder.read_config()
         try:
-            before = json.loads((self.run_dir / "config.json").read_text())
             # Fields that an earlier version did not have get their default value.
             settings = before["train"] = {**asdict(TrainConfig()), **before["train"]}
             before["model"] = self.learner.fill_defaults(before["model"])
-        except InputError as error:
-            raise InputError(
-                f"resume: {self.run_dir} was started with a model that is unknown here: {error}"
-            ) from error
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"run_dir: expected a run to resume, got {self.run_dir} ({error!r})") from error
-        now = json.loads(checkpoint.to_json(description))
+        except TDVAEError as error:
+            raise InputError(f"resume: {run_dir} was started with a model that is unknown here: {error}") from error
+        except (KeyError, TypeError) as error:
+            raise InputError(f"run_dir: expected a run to resume, got {run_dir} ({error!r})") from error
+        now = json.loads(to_json(description))
         for entry in RESUMABLE:
             settings.pop(entry, None), now["train"].pop(entry, None)
         for part, new in now.items():
@@ -355,17 +390,18 @@ class _Training:
                 comparable = isinstance(old, dict) and isinstance(new, dict)
                 names = sorted(k for k in {*old, *new} if old.get(k) != new.get(k)) if comparable else []
                 raise InputError(
-                    f"resume: expected the same settings, but {self.run_dir} was started with another {part} "
+                    f"resume: expected the same settings, but {run_dir} was started with another {part} "
                     f"({', '.join(names) or old})"
                 )
 
     def _log(self) -> Log:
         if not self.fabric.is_global_zero:
             return SilentLog()
-        return RunLog(self.run_dir, self.step, self.config.steps, self.config.tensorboard, self.progress)
+        config = self.config
+        return RunLog(self.folder, self.step, config.steps, config.tensorboard, self.progress, self.metrics_before)
 
     def _save(self, kind: str, keep: int, optimizers: bool) -> None:
-        if self.fabric.is_global_zero:
+        def save() -> None:
             tensors = {"weights": self.learner.state_dict()}
             if optimizers:
                 for number, optimizer in enumerate(self.optimizers):
@@ -377,34 +413,45 @@ class _Training:
                 "random": {"seed": self.config.seed, "step": self.step},
                 "data_position": self.step * self.config.batch_size,
                 "seconds": self._seconds(),
+                "metrics": self.log.written(),
             }
-            checkpoint.save_numbered(self.checkpoints, kind, self.step, tensors, state, keep)
-        self.fabric.barrier()
+            checkpoint.save_numbered(self.folder.checkpoints, kind, self.step, tensors, state, keep)
+
+        self._on_first(save)
 
     def _restore(self) -> None:
-        if not checkpoint.list_checkpoints(self.checkpoints, "step"):
+        """Continue from the newest whole checkpoint. The first rank chooses it, and all ranks load it."""
+        found: list[checkpoint.Checkpoint | None] = [None, None]
+
+        def choose() -> list[Path | None]:
+            found[:] = [self.folder.newest_step(), self.folder.newest_best()]
+            return [None if one is None else one.path for one in found]
+
+        paths = self._on_first(choose)
+        step, best = (
+            one or (None if path is None else checkpoint.load(path)) for one, path in zip(found, paths, strict=True)
+        )
+        if step is None:
             return  # the run was stopped before its first checkpoint, so it starts again from step 0
-        saved, errors = checkpoint.newest(self.checkpoints, "step")
-        for error_text in errors:
-            self.fabric.print(f"warning: {error_text}; resuming from {saved.path.name}")
+        self._load_weights(step)
+        try:
+            for number, optimizer in enumerate(self.optimizers):
+                checkpoint.restore_optimizer(optimizer, step.tensors[f"optimizer_{number}"])
+            self.step = int(step.state["step"])
+            if best is not None:
+                # The best checkpoint may be newer than the step resumed from; it remains valid.
+                self.best, self.best_step = best.state["best"], best.state["best_step"]
+        except (KeyError, ValueError, TypeError, RuntimeError) as error:
+            raise CheckpointError(f"checkpoint {step.path}: expected the state of this training ({error!r})") from error
+        self.seconds_before = step.state.get("seconds")
+        self.metrics_before = step.state.get("metrics")
+        self.lost_best = best is None and step.state.get("best") is not None
+
+    def _load_weights(self, saved: checkpoint.Checkpoint) -> None:
         try:
             self.learner.load_state_dict(saved.tensors["weights"])
-        except RuntimeError as error:
+        except (KeyError, RuntimeError) as error:
             raise CheckpointError(f"checkpoint {saved.path}: the weights belong to another model") from error
-        for number, optimizer in enumerate(self.optimizers):
-            checkpoint.restore_optimizer(optimizer, saved.tensors[f"optimizer_{number}"])
-        self.step = saved.state["step"]
-        self.seconds_before = saved.state.get("seconds")
-        if checkpoint.list_checkpoints(self.checkpoints, "best"):
-            # The best checkpoint may be newer than the step resumed from; it remains valid.
-            best, _ = checkpoint.newest(self.checkpoints, "best")
-            self.best, self.best_step = best.state["best"], best.state["best_step"]
-
-
-def check_unused(run_dir: Path) -> None:
-    """Raise if ``run_dir`` exists and is not an empty folder, so that nothing is overwritten."""
-    if run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
-        raise InputError(f"run_dir: expected a new folder, got {run_dir}, which is not empty; add --resume to resume")
 
 
 def _fabric(config: TrainConfig) -> Fabric:

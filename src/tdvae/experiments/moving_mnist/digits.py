@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tdvae.data.mnist import SIDE, Digits
 from tdvae.data.moving_mnist import MovingDigits, draw_sequences
-from tdvae.training import checkpoint
+from tdvae.storage import checkpoint
 from tdvae.training.config import derive_seed
 
 BATCH, RATE, SMOOTHING = 128, 3e-3, 0.05

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,17 +13,20 @@ import torch
 from torch import Tensor
 
 from tdvae import saved
+from tdvae.checks import LONGEST_JUMP, Range, Samples, Seed, checked
 from tdvae.distributions import Categorical
 from tdvae.errors import InputError
 from tdvae.experiments.registry import kind_of_run
 from tdvae.forecasting.own_data import OwnDataRuns
-from tdvae.reporting.results import Measures, results
+from tdvae.reporting.results import Measures, finite_numbers, results
 from tdvae.reporting.tables import Block, Table, show
 from tdvae.rollouts import belief_at, rollout
 from tdvae.saved import SavedModel
+from tdvae.storage.files import to_json
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
 
+Jump = Annotated[int, Range(1, LONGEST_JUMP)]
 MOST_SHOWN = 40  # numbers of an observation in a printed rollout; the JSON has all
 
 
@@ -45,11 +47,10 @@ class RunKind(Protocol):
     def in_units(self, found: SavedModel, x: Tensor) -> npt.NDArray[Any]: ...
 
 
-def evaluate_saved(run_or_name: str, seed: int, as_json: bool, data: Path | None = None) -> None:
+@checked
+def evaluate_saved(run_or_name: str, seed: Seed, as_json: bool, data: Path | None = None) -> None:
     """Print the measures of a saved model on held-out data drawn with ``seed``, or on a file like its training data."""
     begin = time.monotonic()
-    if seed < 0:
-        raise InputError(f"seed: expected at least 0, got {seed}")
     found = saved.load_saved(run_or_name)
     kind = _run_kind(found)
     if data is None:
@@ -61,7 +62,7 @@ def evaluate_saved(run_or_name: str, seed: int, as_json: bool, data: Path | None
     preset = found.info.get("preset", "own")
     content = results(found.info["experiment"], preset, [seed], time.monotonic() - begin, [measures], kind.paper)
     if as_json:
-        print(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
+        print(to_json(finite_numbers(content)).decode(), end="")
         return
     what = "held-out sequences" if data is None else data.name
     show(f"{run_or_name} on {what}, seed {seed}", kind.tables_of_run(content))
@@ -78,25 +79,23 @@ def _run_kind(found: SavedModel) -> RunKind:
 
 
 @torch.no_grad()
-def rollout_saved(run_or_name: str, start: int, jumps: list[int], samples: int, seed: int, as_json: bool) -> None:
+@checked
+def rollout_saved(
+    run_or_name: str, start: int, jumps: Sequence[Jump], samples: Samples, seed: Seed, as_json: bool
+) -> None:
     """Print quantiles of a saved model's predictions after each jump, and the observation where there is one."""
-    for name, value, least in (("samples", samples, 1), ("seed", seed, 0)):
-        if value < least:
-            raise InputError(f"{name}: expected at least {least}, got {value}")
     found = saved.load_saved(run_or_name)
     sequence = _run_kind(found).held_out(found, seed)
     length = int(sequence.lengths[0])
     if not 0 <= start <= length:
         raise InputError(f"--from: expected between 0 and {length} (the length of the sequence), got {start}")
-    if any(jump < 1 for jump in jumps):
-        raise InputError(f"--jumps: expected jumps of at least 1 step, got {jumps}")
     torch.manual_seed(derive_seed(seed))
     kind = _run_kind(found)
     futures = kind.in_units(found, _sample_futures(found, sequence, start, jumps, samples))
     observed = kind.in_units(found, _with_gaps(sequence)[0, :length])
     rows = _summarise_futures(kind.channels(found), start, jumps, futures, observed)
     if as_json:
-        print(json.dumps(rows, indent=2, allow_nan=False))
+        print(to_json(finite_numbers(rows)).decode(), end="")
         return
     numbers = len(rows) // len(jumps)
     shown = [row for number, row in enumerate(rows) if number % numbers < MOST_SHOWN]
@@ -110,7 +109,7 @@ def _with_gaps(sequence: Sequences) -> Tensor:
     return sequence.x if observed is None else torch.where(observed, sequence.x, torch.nan)
 
 
-def _sample_futures(found: SavedModel, sequence: Sequences, start: int, jumps: list[int], samples: int) -> Tensor:
+def _sample_futures(found: SavedModel, sequence: Sequences, start: int, jumps: Sequence[int], samples: int) -> Tensor:
     """Sample x after each jump: (jumps, samples, *event)."""
     belief = belief_at(found.model, sequence, start)
     actions = None
@@ -130,7 +129,7 @@ def _sample_futures(found: SavedModel, sequence: Sequences, start: int, jumps: l
 
 
 def _summarise_futures(
-    channels: Sequence[str], start: int, jumps: list[int], futures: npt.NDArray[Any], observed: npt.NDArray[Any]
+    channels: Sequence[str], start: int, jumps: Sequence[int], futures: npt.NDArray[Any], observed: npt.NDArray[Any]
 ) -> list[dict[str, Any]]:
     """Return for each jump and channel the time step, quantiles of the samples, and the observation if there is one."""
     futures, seen = futures.reshape(*futures.shape[:2], -1), observed.reshape(len(observed), -1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block
 from tdvae.saved import SavedModel
+from tdvae.storage import RunFolder
 from tdvae.training import FitResult, Monitor, TrainConfig
 from tdvae.types import Sequences, SequenceSource
 
@@ -80,7 +80,7 @@ class TrainedRun:
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """The entries of metrics.jsonl, logged during training, in order of the step."""
-        return [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
+        return RunFolder(self.folder).read_metrics()
 
 
 class Experiment(ABC, Generic[P]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 from collections.abc import Callable
@@ -14,10 +13,11 @@ import torch
 
 from tdvae.errors import InputError
 from tdvae.reporting.results import Measures
+from tdvae.storage import RunFolder
+from tdvae.storage.files import read_checked, write_checked
+from tdvae.storage.run_folder import check_unused
 from tdvae.training import FitResult
-from tdvae.training.checkpoint import to_json, write_file
 from tdvae.training.log import Progress
-from tdvae.training.loop import check_unused
 
 TRAINING_FILE, MEASURES_FILE = "training.json", "measures.json"  # written to the run folder after each stage
 
@@ -45,7 +45,7 @@ def check_folders(run_dir: Path, out: Path | None, resume: bool) -> None:
         raise InputError(f"--out: expected a folder, got the file {out}")
     if not resume:
         check_unused(run_dir)
-    elif not any(run_dir.glob("*/config.json")):
+    elif not any(RunFolder(folder).has_run for folder in run_dir.glob("*")):
         raise InputError(f"--resume: expected a run in {run_dir}, found no run to resume")
 
 
@@ -62,15 +62,14 @@ def _run_job(job: Job) -> Finished:
     """Train and measure. With ``resume``, stages that an earlier run finished are read from their files."""
     measures_path, training_path = job.run_dir / MEASURES_FILE, job.run_dir / TRAINING_FILE
     if job.resume and measures_path.exists():
-        return Finished(**json.loads(measures_path.read_text()))
+        return Finished(**read_checked(measures_path, ("measures", "train_seconds")))
     if not (job.resume and training_path.exists()):
         # A job that had not started before the interruption has no checkpoint to resume.
-        resume = job.resume and (job.run_dir / "config.json").exists()
-        result = job.train(job.run_dir, resume, job.progress)
-        write_file(training_path, to_json({"seconds": result.seconds}))
-    seconds = json.loads(training_path.read_text())["seconds"]
+        result = job.train(job.run_dir, job.resume and RunFolder(job.run_dir).has_run, job.progress)
+        write_checked(training_path, {"seconds": result.seconds})
+    seconds = read_checked(training_path, ("seconds",)).get("seconds")
     finished = Finished(job.measure(job.run_dir), seconds)
-    write_file(measures_path, to_json(finished.__dict__))
+    write_checked(measures_path, finished.__dict__)
     return finished
 
 

@@ -8,11 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tdvae.checks import Seed, check_of
 from tdvae.errors import InputError
 from tdvae.experiments.shared.experiment import Experiment, P, Task, TrainedRun
 from tdvae.experiments.shared.jobs import Job, check_folders, run_jobs
 from tdvae.reporting.results import Measures, results, write_results
 from tdvae.reporting.tables import show
+from tdvae.storage.run_folder import create, locked
 from tdvae.training import FitResult, fit
 from tdvae.training.log import Progress
 
@@ -27,6 +29,20 @@ def run(
     preset = _preset(experiment, preset_name)
     seeds = _seeds(preset.seeds, seed)
     check_folders(run_dir, out, resume)
+    create(run_dir)
+    with locked(run_dir):
+        _run(experiment, preset, preset_name, seeds, run_dir, out, resume)
+
+
+def _run(
+    experiment: Experiment[P],
+    preset: P,
+    preset_name: str,
+    seeds: list[int],
+    run_dir: Path,
+    out: Path | None,
+    resume: bool,
+) -> None:
     begin = time.monotonic()
     experiment.prepare(preset)
     tasks = experiment.tasks(preset, seeds)
@@ -110,6 +126,6 @@ def _preset(experiment: Experiment[P], name: str) -> P:
 
 
 def _seeds(preset_seeds: tuple[int, ...], seed: int | None) -> list[int]:
-    if seed is not None and seed < 0:
-        raise InputError(f"seed: expected at least 0, got {seed}")
+    if seed is not None:
+        check_of(Seed)("seed", seed)
     return list(preset_seeds) if seed is None else [seed]

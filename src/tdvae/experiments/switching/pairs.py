@@ -27,6 +27,7 @@ class Around(Jumps):
     steps: Jumps
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         refuse_outermost(self.steps)
         if not 0 <= self.share <= 1:
             raise InputError(f"share: expected between 0 and 1, got {self.share}")
@@ -70,6 +71,7 @@ class Bridging(Jumps):
     since: float = 0.0  # share of the training without bridges: the state must be learned first
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         refuse_outermost(self.steps.steps if isinstance(self.steps, Around) else self.steps)
         for name in ("share", "since"):
             if not 0 <= getattr(self, name) <= 1:

@@ -7,10 +7,8 @@ under the final name. Damaged checkpoints are not loaded, and nothing is unpickl
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +18,12 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from tdvae.errors import CheckpointError
+from tdvae.errors import CheckpointError, InputError
+from tdvae.storage import files
 
 MANIFEST = "manifest.json"
 FORMAT = "tdvae-checkpoint-1"
+MAX_TENSORS_BYTES = 16 * 2**30
 
 Tensors = dict[str, Tensor]
 
@@ -37,49 +37,48 @@ class Checkpoint:
     state: dict[str, Any]
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file atomically: ``path`` holds either the old or the complete new content."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-
-
-def to_json(value: object) -> bytes:
-    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
 def save(path: Path, tensors: dict[str, Tensors], state: dict[str, Any]) -> None:
     """Write a checkpoint folder at ``path``. An existing checkpoint is removed only after the new one is complete."""
-    if path.exists() and not (path / MANIFEST).exists():
+    if path.is_symlink() or (path.exists() and not (path / MANIFEST).exists()):
         raise CheckpointError(f"checkpoint {path}: exists and is not a checkpoint; nothing was written")
-    temporary = path.with_name(f".{path.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
+    temporary, old = files.temporary_path(path), path.with_name(f".{path.name}.old")
+    if old.exists() and not path.exists():
+        os.rename(old, path)  # the process was killed between the two renames below
+    for left_over in (temporary, old):
+        files.remove(left_over)
+    try:
+        with files.naming(path):
+            _write(temporary, tensors, state)
+            if path.exists():
+                os.rename(path, old)
+            os.rename(temporary, path)
+    except OSError:
+        files.remove(temporary)  # a full disk keeps no partial checkpoint
+        raise
+    files.remove(old)
+
+
+def _write(folder: Path, tensors: dict[str, Tensors], state: dict[str, Any]) -> None:
+    folder.mkdir(parents=True)
     digests = {}
     for name, group in tensors.items():
         content = safetensors.torch.save({k: v.detach().cpu().contiguous() for k, v in group.items()})
         digests[name] = hashlib.sha256(content).hexdigest()
-        write_file(temporary / f"{name}.safetensors", content)
+        files.write_file(folder / f"{name}.safetensors", content)
     body = {"format": FORMAT, "sha256": digests, "state": state}
-    write_file(temporary / MANIFEST, to_json({**body, "self": _digest(body)}))
-    old = path.with_name(f".{path.name}.old")
-    if path.exists():
-        os.rename(path, old)
-    os.rename(temporary, path)
-    shutil.rmtree(old, ignore_errors=True)
+    files.write_file(folder / MANIFEST, files.to_json({**body, "self": files.checksum(body)}))
 
 
 def load(path: Path) -> Checkpoint:
     """Read a checkpoint and verify the SHA-256 of all its files."""
     try:
-        body = json.loads((path / MANIFEST).read_bytes())
+        if path.is_symlink():
+            raise CheckpointError(f"checkpoint {path}: expected a folder, got a symbolic link, which is not followed")
+        body = files.read_json(path / MANIFEST)
         digest = body.pop("self")
         if body["format"] != FORMAT:
             raise CheckpointError(f"checkpoint {path}: unknown format {body['format']!r}, expected {FORMAT!r}")
-        if digest != _digest(body):
+        if digest != files.checksum(body) or not isinstance(body["state"], dict):
             raise CheckpointError(f"checkpoint {path}: the manifest is damaged")
         tensors = {name: _load_verified(path, name, sha256) for name, sha256 in body["sha256"].items()}
     except OSError as error:
@@ -90,49 +89,69 @@ def load(path: Path) -> Checkpoint:
 
 
 def _load_verified(path: Path, name: str, sha256: str) -> Tensors:
-    content = (path / f"{name}.safetensors").read_bytes()
+    if not re.fullmatch(r"\w+", name):
+        raise InputError(f"expected names of letters and digits in the manifest, got {name!r}")
+    content = files.read_file(path / f"{name}.safetensors", MAX_TENSORS_BYTES)
     if hashlib.sha256(content).hexdigest() != sha256:
         raise CheckpointError(f"checkpoint {path}: {name}.safetensors is incomplete or damaged")
     return safetensors.torch.load(content)
 
 
-def _digest(body: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
 def list_checkpoints(folder: Path, kind: str) -> list[Path]:
-    """The checkpoints named ``kind-STEP`` in a folder, newest first."""
-    found = [p for p in folder.glob(f"{kind}-*") if re.fullmatch(rf"{kind}-\d+", p.name)]
-    return sorted(found, key=lambda p: int(p.name.rpartition("-")[2]), reverse=True)
+    """The checkpoints named ``kind-STEP`` in a folder, newest first.
+
+    If a process was killed while it replaced a checkpoint, the old one is still there under another name.
+    """
+    if folder.is_symlink():
+        raise CheckpointError(f"{folder}: expected a folder, got a symbolic link, which is not followed")
+    found: dict[int, Path] = {}
+    for pattern, name in (
+        (f".{kind}-*.old", rf"\.{kind}-([0-9]{{1,18}})\.old"),
+        (f"{kind}-*", rf"{kind}-([0-9]{{1,18}})"),
+    ):
+        for path in folder.glob(pattern):
+            if match := re.fullmatch(name, path.name):
+                found[int(match[1])] = path
+    return [found[step] for step in sorted(found, reverse=True)]
 
 
-def newest(folder: Path, kind: str) -> tuple[Checkpoint, list[str]]:
+def newest(folder: Path, kind: str) -> tuple[Checkpoint, list[CheckpointError]]:
     """The newest undamaged checkpoint of a kind, and the errors of newer ones."""
-    errors: list[str] = []
+    errors: list[CheckpointError] = []
     for path in list_checkpoints(folder, kind):
         try:
             return load(path), errors
         except CheckpointError as error:
-            errors.append(str(error))
-    detail = f": {'; '.join(errors)}" if errors else ""
+            errors.append(error)
+    detail = f": {'; '.join(map(str, errors))}" if errors else ""
     raise CheckpointError(f"no usable '{kind}' checkpoint in {folder}{detail}")
 
 
 def best_or_newest(folder: Path) -> Checkpoint:
-    """The checkpoint with the best validation loss; the newest one if there is no undamaged best one."""
+    """The checkpoint with the best validation loss; the newest one if the run was not validated.
+
+    A damaged best checkpoint is an error, because the weights of another step give other numbers.
+    """
     try:
-        return newest(folder, "best")[0]
-    except CheckpointError:
-        return newest(folder, "step")[0]
+        if best := list_checkpoints(folder, "best"):
+            return load(best[0])
+        last, _ = newest(folder, "step")
+        if last.state.get("best") is not None:
+            raise CheckpointError(f"checkpoint of the best step {last.state['best_step']}: missing in {folder}")
+        return last
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}; resume the run to choose the best weights again") from error
 
 
 def save_numbered(
     folder: Path, kind: str, step: int, tensors: dict[str, Tensors], state: dict[str, Any], keep: int
 ) -> None:
     """Save ``kind-STEP``, then remove all but the ``keep`` newest checkpoints of this kind."""
-    save(folder / f"{kind}-{step:08d}", tensors, state)
-    for old in list_checkpoints(folder, kind)[keep:]:
-        shutil.rmtree(old)
+    existing = list_checkpoints(folder, kind)  # raises if the folder is a symbolic link
+    path = folder / f"{kind}-{step:08d}"
+    save(path, tensors, state)
+    for old in [path, *(p for p in existing if p != path)][keep:]:
+        files.remove(old)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> Tensors:

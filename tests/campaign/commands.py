@@ -1,0 +1,206 @@
+"""Command lines: valid ones with one or two mistakes, and with faults of the machine."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import random
+import resource
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.campaign.outcome import Outcome, Tally, in_process
+
+LIMIT = 60.0
+IMPORTED = (
+    "tdvae.cli",
+    "tdvae.bench.bench",
+    "tdvae.envs.first_person.report",
+    "tdvae.experiments.first_person",
+    "tdvae.experiments.minipacman",
+    "tdvae.experiments.oscillator",
+    "tdvae.experiments.shared.runner",
+    "tdvae.experiments.switching",
+    "tdvae.forecasting",
+)
+MEMORY = 8 * 2**30  # bytes of address space
+FIT = ["--steps", "2", "--latent", "2", "--belief", "4", "--batch-size", "4", "--longest-jump", "3"]
+NUMBERS = ("-1", "0", "1", "2", "3", "2.5", "nan", "", "x", "9" * 30, "2147483648", "100000000", "٣")
+PATHS = (
+    ("missing.npz", True),
+    ("text.npz", True),
+    ("empty.npz", True),
+    ("pipe.npz", True),
+    ("folder", True),
+    ("/dev/zero", True),
+    ("/dev/full", True),
+    ("mine.npz/sub", True),
+    ("x" * 300, True),
+    ("nul\x00byte", True),
+    ("nan.npz", False),
+    ("huge.npz", False),
+    ("mine.npz", False),
+)
+
+
+def run(tally: Tally, lines: int, generator: random.Random, folder: Path) -> None:
+    os.makedirs(folder)
+    for module in IMPORTED:  # here once, and not in each of the processes
+        import_module(module)
+    code = in_process(LIMIT, partial(_prepare, folder))[1]
+    assert code == 0, "the command without faults failed"
+    for number in range(lines):
+        arguments, must_fail, fault = draw(generator, number)
+        result, code = in_process(LIMIT, partial(_command, folder, arguments, fault), memory=MEMORY)
+        outcome = judge(result, code, must_fail)
+        tally.add(outcome, f"tdvae {' '.join(arguments)} [{fault}] → {result or code}")
+
+
+def _prepare(folder: Path) -> None:
+    os.chdir(folder)
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(10, 12)).astype(np.float32)
+    np.savez("mine.npz", x=x)
+    np.savez("nan.npz", x=np.where(x > 1, np.nan, x))
+    np.savez("huge.npz", x=(1e38 * x).astype(np.float32))
+    Path("text.npz").write_text("1,2,3\n")
+    Path("empty.npz").touch()
+    os.mkfifo("pipe.npz")
+    Path("folder").mkdir()
+    assert _command(folder, ["fit", "mine.npz", *FIT, "--run-dir", "run"], "none")["code"] == 0
+
+
+def _command(folder: Path, arguments: list[str], fault: str) -> dict[str, Any]:
+    """Run a command in this process; returns its exit code and the end of what it said."""
+    from tdvae import cli
+
+    os.chdir(folder)
+    if fault == "full disk":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, 2_000))
+    elif fault == "little memory":
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (used + 2**24, used + 2**24))
+    elif fault == "few files":
+        resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12))
+    sys.argv = ["tdvae", *arguments]
+    said, code = io.StringIO(), 0
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else 1
+    return {"code": code, "said": said.getvalue()[-600:]}
+
+
+def judge(result: dict[str, Any] | None, code: int | None, must_fail: bool) -> Outcome:
+    if code is None:
+        return "hang"
+    if result is None:
+        return "foreign"
+    if result["code"] == 0:
+        return "silent" if must_fail else "right"
+    text = result["said"]
+    return "foreign" if "Traceback" in text or "tdvae: unexpected" in text or not text.strip() else "clear"
+
+
+def draw(generator: random.Random, number: int) -> tuple[list[str], bool, str]:
+    """Arguments of a command, whether it must fail, and the fault of the machine."""
+    new = f"new-{number}"
+    commands: list[Callable[[], tuple[list[str], bool]]] = [
+        lambda: _fit(generator, new),
+        lambda: _fit(generator, new),
+        lambda: _rollout(generator),
+        lambda: _eval(generator),
+        lambda: _run(generator, new),
+        lambda: _bench(generator),
+        lambda: _record(generator, new),
+        lambda: _garbage(generator),
+    ]
+    arguments, must_fail = generator.choice(commands)()
+    fault = generator.choice(("none",) * 6 + ("full disk", "little memory", "few files"))
+    return arguments, must_fail, fault
+
+
+def _option(generator: random.Random, names: tuple[str, ...]) -> tuple[list[str], bool]:
+    """An option with a number that is likely to be wrong. Its name has to be one of whole numbers."""
+    name, value = generator.choice(names), generator.choice(NUMBERS)
+    return [name, value], value in ("-1", "2.5", "nan", "", "x", "9" * 30)
+
+
+def _fit(generator: random.Random, new: str) -> tuple[list[str], bool]:
+    file, bad_file = generator.choice(PATHS) if generator.random() < 0.25 else ("mine.npz", False)
+    folder, bad_folder = generator.choice(
+        (*[(new, False)] * 12, ("mine.npz/sub", True), ("y" * 300, True), ("/proc/no", True), ("run", True))
+    )
+    names = ("--steps", "--layers", "--latent", "--belief", "--batch-size", "--seed", "--devices", "--longest-jump")
+    extra, bad_option = _option(generator, names) if generator.random() < 0.4 else ([], False)
+    if extra[:1] == ["--steps"] and not bad_option:
+        extra = []  # a valid number of steps would only take long
+    resume = ["--resume"] if generator.random() < 0.1 else []
+    arguments = ["fit", file, *FIT, "--run-dir", folder, *extra, *resume]
+    return arguments, bad_file or bad_option or (bad_folder and not resume)
+
+
+def _rollout(generator: random.Random) -> tuple[list[str], bool]:
+    run, bad_run = generator.choice((*[("run", False)] * 12, ("oscillator", False), *PATHS[:8]))
+    names = ("--from", "--samples", "--seed", "--jumps")
+    extra, bad = _option(generator, names) if generator.random() < 0.7 else ([], False)
+    flags = ["--json"] if generator.random() < 0.5 else []
+    return ["rollout", run, "--from", "3", "--jumps", "1,2", *extra, *flags], bad or bad_run
+
+
+def _eval(generator: random.Random) -> tuple[list[str], bool]:
+    run, bad_run = generator.choice((*[("run", False)] * 12, *PATHS[:10]))
+    extra, bad = _option(generator, ("--seed",)) if generator.random() < 0.5 else ([], False)
+    return ["eval", run, *extra, *(["--json"] if generator.random() < 0.5 else [])], bad or bad_run
+
+
+def _run(generator: random.Random, new: str) -> tuple[list[str], bool]:
+    """Experiments are only started with arguments that are wrong, because even the smallest takes seconds."""
+    wrong = generator.choice(
+        (["--preset", "huge"], ["--seed", "-1"], ["--seed", "9" * 30], ["--resume"], ["--run-dir", "mine.npz/sub"])
+    )
+    name = generator.choice(("oscillator", "switching", "minipacman", "first-person"))
+    return ["run", name, *(["--preset", "smoke"] if wrong[0] != "--preset" else []), *wrong], True
+
+
+def _bench(generator: random.Random) -> tuple[list[str], bool]:
+    extra, _ = generator.choice(((["--repeats", "0"], True), (["--minutes", "nan"], True), (["--repeats", "x"], True)))
+    return ["bench", generator.choice(("oscillator", "devices", "nothing")), *extra], True
+
+
+def _record(generator: random.Random, new: str) -> tuple[list[str], bool]:
+    extra, bad = _option(generator, ("--frames", "--episode", "--size", "--seed"))
+    if extra[0] == "--frames" and not bad:
+        extra = []
+    out, bad_out = generator.choice(((f"{new}.h5", False), ("mine.npz", True), ("missing/new.h5", True)))
+    world, bad_world = generator.choice((("tdvae/Corridors-v0", False), ("CartPole-v1", True), ("nothing", True)))
+    return ["record", world, "--out", out, "--frames", "20", "--episode", "10", *extra], bad or bad_out or bad_world
+
+
+def _garbage(generator: random.Random) -> tuple[list[str], bool]:
+    words = (
+        "fit",
+        "eval",
+        "--seed",
+        "-",
+        "--",
+        "run",
+        "\x1b[31m",
+        "é",
+        "1",
+        "--help",
+        "--resume",
+        "oscillator",
+        "=",
+        "''",
+    )
+    arguments = [generator.choice(words) for _ in range(generator.randint(0, 4))]
+    return arguments, False

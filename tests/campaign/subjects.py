@@ -1,0 +1,59 @@
+"""The small trainings and files that the campaign damages."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import tdvae
+from tdvae.storage import RunFolder, checkpoint
+from tdvae.training.config import derive_seed
+
+MODEL = tdvae.TDVAEConfig(belief=4, layers=1, latent=2, hidden=4, decoder=(4,))
+CONFIG = tdvae.TrainConfig(steps=6, batch_size=4, pairs=2, checkpoint_every=2, validate_every=2, log_every=1)
+JUMPS = tdvae.jumps.Uniform(1, 3)
+
+
+def data(n: int = 8) -> tdvae.Sequences:
+    generator = torch.Generator().manual_seed(0)
+    return tdvae.Sequences(torch.randn(n, 8, 1, generator=generator), torch.full((n,), 8))
+
+
+def learner() -> tdvae.Learner:
+    torch.manual_seed(derive_seed(7))
+    return tdvae.Learner(tdvae.models.build(MODEL))
+
+
+def train(run_dir: Path, resume: bool, steps: int = CONFIG.steps) -> None:
+    config = tdvae.TrainConfig(**{**CONFIG.__dict__, "steps": steps})
+    info = {"experiment": "campaign", "split_seed": 3}
+    tdvae.fit(learner(), data(), JUMPS, config, run_dir, data(4), resume=resume, info=info, progress="none")
+
+
+def arrays(path: Path) -> None:
+    generator = np.random.default_rng(0)
+    np.savez(path, x=generator.normal(size=(10, 12, 2)).astype(np.float32), lengths=np.full(10, 12))
+
+
+def digest(values: dict[str, torch.Tensor]) -> str:
+    parts = [name.encode() + value.numpy().tobytes() for name, value in sorted(values.items())]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def weights_of_load(run_dir: Path) -> str:
+    """A digest of the weights that `tdvae.load` finds."""
+    return digest(tdvae.load(run_dir).state_dict())
+
+
+def end_of_training(run_dir: Path) -> dict[str, Any]:
+    """What a finished training left: weights and optimiser of its last checkpoint, and its log."""
+    last, _ = checkpoint.newest(run_dir / "checkpoints", "step")
+    return {
+        "tensors": {name: digest(group) for name, group in last.tensors.items()},
+        "state": {**last.state, "seconds": None, "metrics": None},
+        "metrics": [{**entry, "steps_per_second": None} for entry in RunFolder(run_dir).read_metrics()],
+    }
