@@ -96,10 +96,12 @@ def test_every_argument_of_a_decorated_function_is_checked() -> None:
     def scale(value: float, times: checks.Positive = 1, *rest: Any, **options: Any) -> float:
         return value * times
 
-    assert scale(2.0, times=np.int64(3)) == 6.0
-    for arguments, options in (((1.0, 0), {}), ((1.0,), {"times": 0})):
+    three: Any = np.int64(3)
+    assert scale(2.0, times=three) == 6.0
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [((1.0, 0), {}), ((1.0,), {"times": 0})]
+    for arguments, options in calls:
         with pytest.raises(InputError, match="times: expected at least 1, got 0"):
-            scale(*arguments, **options)  # type: ignore[arg-type]
+            scale(*arguments, **options)
     with pytest.raises(TypeError, match="value"):
         scale()  # type: ignore[call-arg]
 
@@ -128,7 +130,8 @@ def test_a_typing_error_in_the_training_config_is_refused(name: str, value: Any,
 
 
 def test_plain_numbers_are_stored(tmp_path: Any) -> None:
-    assert type(TrainConfig(steps=np.int64(3)).steps) is int  # NumPy's cannot be written as JSON
+    three: Any = np.int64(3)
+    assert type(TrainConfig(steps=three).steps) is int  # NumPy's cannot be written as JSON
 
 
 @pytest.mark.parametrize(
@@ -144,7 +147,7 @@ def test_sizes_that_no_machine_has_are_refused_before_anything_is_built(sizes: d
 
 
 def test_a_typing_error_in_a_loss_is_refused() -> None:
-    model, data = build(CONFIGS["tdvae"]), Sequences(torch.randn(3, 9, 1), torch.full((3,), 9))
+    model, data = build(TDVAEConfig(**LATENT)), Sequences(torch.randn(3, 9, 1), torch.full((3,), 9))
     pairs = Pairs(torch.zeros(3, 2).long(), torch.ones(3, 2).long())
     for option in ("kl", "gradient"):
         wrong: dict[str, Any] = {option: "foo"}
@@ -154,7 +157,7 @@ def test_a_typing_error_in_a_loss_is_refused() -> None:
 
 @pytest.mark.parametrize(("t1", "t2"), [(5, 3), (3, 3), (-1, 2), (7, 10)])
 def test_pairs_that_are_not_in_order_or_not_in_the_sequence_are_refused(t1: int, t2: int) -> None:
-    model, data = build(CONFIGS["tdvae"]), Sequences(torch.randn(2, 9, 1), torch.full((2,), 9))
+    model, data = build(TDVAEConfig(**LATENT)), Sequences(torch.randn(2, 9, 1), torch.full((2,), 9))
     pairs = Pairs(torch.tensor([[0], [t1]]), torch.tensor([[1], [t2]]))
     for call in (lambda: importance_log_prob(model, data, pairs, 3), lambda: Learner(model)(data, pairs)):
         with pytest.raises(InputError, match=r"^pairs: expected 0 <= t1 < t2 <= the length"):
