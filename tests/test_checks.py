@@ -14,7 +14,7 @@ from torch import Tensor
 import tdvae
 from tdvae import ArgumentTypeError, InputError, Learner, Pairs, Sequences, TrainConfig, checks
 from tdvae.checks import check_of, checked
-from tdvae.distributions import Bernoulli, Categorical, DiscretisedLogistic
+from tdvae.distributions import Bernoulli, Categorical, DiagonalNormal, DiscretisedLogistic
 from tdvae.likelihood import importance_log_prob
 from tdvae.models import FilteringConfig, MeanFieldConfig, NextStepConfig, TDVAEConfig, build, for_data
 from tdvae.objectives import next_step_loss, state_space_loss, tdvae_loss
@@ -96,10 +96,12 @@ def test_every_argument_of_a_decorated_function_is_checked() -> None:
     def scale(value: float, times: checks.Positive = 1, *rest: Any, **options: Any) -> float:
         return value * times
 
-    assert scale(2.0, times=np.int64(3)) == 6.0
-    for arguments, options in (((1.0, 0), {}), ((1.0,), {"times": 0})):
+    three: Any = np.int64(3)
+    assert scale(2.0, times=three) == 6.0
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [((1.0, 0), {}), ((1.0,), {"times": 0})]
+    for arguments, options in calls:
         with pytest.raises(InputError, match="times: expected at least 1, got 0"):
-            scale(*arguments, **options)  # type: ignore[arg-type]
+            scale(*arguments, **options)
     with pytest.raises(TypeError, match="value"):
         scale()  # type: ignore[call-arg]
 
@@ -128,7 +130,8 @@ def test_a_typing_error_in_the_training_config_is_refused(name: str, value: Any,
 
 
 def test_plain_numbers_are_stored(tmp_path: Any) -> None:
-    assert type(TrainConfig(steps=np.int64(3)).steps) is int  # NumPy's cannot be written as JSON
+    three: Any = np.int64(3)
+    assert type(TrainConfig(steps=three).steps) is int  # NumPy's cannot be written as JSON
 
 
 @pytest.mark.parametrize(
@@ -144,7 +147,7 @@ def test_sizes_that_no_machine_has_are_refused_before_anything_is_built(sizes: d
 
 
 def test_a_typing_error_in_a_loss_is_refused() -> None:
-    model, data = build(CONFIGS["tdvae"]), Sequences(torch.randn(3, 9, 1), torch.full((3,), 9))
+    model, data = build(TDVAEConfig(**LATENT)), Sequences(torch.randn(3, 9, 1), torch.full((3,), 9))
     pairs = Pairs(torch.zeros(3, 2).long(), torch.ones(3, 2).long())
     for option in ("kl", "gradient"):
         wrong: dict[str, Any] = {option: "foo"}
@@ -154,7 +157,7 @@ def test_a_typing_error_in_a_loss_is_refused() -> None:
 
 @pytest.mark.parametrize(("t1", "t2"), [(5, 3), (3, 3), (-1, 2), (7, 10)])
 def test_pairs_that_are_not_in_order_or_not_in_the_sequence_are_refused(t1: int, t2: int) -> None:
-    model, data = build(CONFIGS["tdvae"]), Sequences(torch.randn(2, 9, 1), torch.full((2,), 9))
+    model, data = build(TDVAEConfig(**LATENT)), Sequences(torch.randn(2, 9, 1), torch.full((2,), 9))
     pairs = Pairs(torch.tensor([[0], [t1]]), torch.tensor([[1], [t2]]))
     for call in (lambda: importance_log_prob(model, data, pairs, 3), lambda: Learner(model)(data, pairs)):
         with pytest.raises(InputError, match=r"^pairs: expected 0 <= t1 < t2 <= the length"):
@@ -271,3 +274,70 @@ def test_outliers_that_decide_the_fit_are_reported() -> None:
     with pytest.warns(UserWarning, match=r"x: the largest value is \d+ standard deviations from the mean"):
         for_data(tdvae.data.from_arrays(cauchy))
     for_data(tdvae.data.from_arrays(torch.randn(50, 200).exp()))  # moderate tails
+
+
+# Users' own data, monitors, masks
+
+
+def test_arguments_for_own_data_are_checked(tmp_path: Any) -> None:
+    wrong: dict[str, Any]
+    series = torch.sin(0.3 * torch.arange(100.0)).numpy()
+    for wrong, name in (
+        ({"longest_jump": 0}, "longest_jump"),
+        ({"longest_jump": 2.5}, "longest_jump"),
+        ({"window": -1}, "window"),
+        ({"stride": 0}, "stride"),
+        ({"season": 0}, "season"),
+        ({"seed": -1}, "seed"),
+        ({"split": "random"}, "split"),
+        ({"calendar": "yes"}, "calendar"),
+        ({"values": 3}, "values"),
+    ):
+        with pytest.raises((InputError, ArgumentTypeError), match=rf"^{name}: expected"):
+            tdvae.prepare(series, **wrong)
+    data = tdvae.prepare(series, longest_jump=3)
+    for wrong, name in (
+        ({"steps": 0}, "steps"),
+        ({"minutes": 0}, "minutes"),
+        ({"minutes": float("nan")}, "minutes"),
+        ({"patience": -1}, "patience"),
+        ({"batch_size": "8"}, "batch_size"),
+        ({"longest_jump": 4}, "longest_jump"),
+    ):
+        with pytest.raises((InputError, ArgumentTypeError), match=rf"^{name}: expected"):
+            tdvae.recipe(data, **wrong)
+    with pytest.raises(ArgumentTypeError, match=r"^data: expected .*Sequences.*OwnData.*ndarray"):
+        tdvae.recipe(series)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match=r"^run: expected"):
+        tdvae.Forecaster.load(3)  # type: ignore[arg-type]
+
+
+def test_monitors_and_files_of_a_training_are_checked(tmp_path: Any) -> None:
+    learner, uniform = Learner(build(CONFIGS["tdvae"])), tdvae.jumps.Uniform(1, 2)
+    data, config = tdvae.data.from_arrays(torch.randn(8, 6)), TrainConfig(steps=1, batch_size=4)
+    wrong: Any = lambda: {"score": 1.0}  # noqa: E731
+    with pytest.raises(ArgumentTypeError, match=r"^monitor: expected a Monitor"):
+        tdvae.fit(learner, data, uniform, config, tmp_path / "a", progress="none", monitor=wrong)
+    for name in ("../outside", "config.json", ".lock", "checkpoints", "/absolute", ""):
+        with pytest.raises(InputError, match=r"^files: expected names"):
+            tdvae.fit(learner, data, uniform, config, tmp_path / "b", progress="none", files={name: b"1"})
+    assert not (tmp_path / "outside").exists()
+    with pytest.raises(InputError, match=r"^patience: expected at least 0"):
+        TrainConfig(patience=-1)
+    with pytest.raises(ArgumentTypeError, match=r"^jumps: expected .*Jumps"):
+        tdvae.jumps.SemiGradient(3)  # type: ignore[arg-type]
+
+
+def test_masks_are_truth_values_in_the_shape_of_x() -> None:
+    normal = DiagonalNormal(torch.zeros(2, 3), torch.zeros(2, 3))
+    x = torch.randn(2, 3)
+    with pytest.raises(InputError, match=r"^observed: expected truth values"):
+        normal.log_prob(x, torch.ones(2, 3))
+    with pytest.raises(InputError, match=r"^observed: expected a shape"):
+        normal.log_prob(x, torch.ones(2, 4, dtype=torch.bool))
+    with pytest.raises(InputError, match=r"^observed: expected shape"):
+        Sequences(torch.zeros(2, 5, 3), torch.tensor([5, 5]), observed=torch.ones(2, 5, dtype=torch.bool))
+    missing = torch.tensor([[True, False, True]] * 2)
+    assert torch.equal(normal.log_prob(torch.where(missing, x, torch.nan), missing), normal.log_prob(x, missing))
+    bits = Bernoulli(torch.zeros(2, 3))
+    assert bits.log_prob(torch.where(missing, 1.0, torch.nan), missing).isfinite().all()

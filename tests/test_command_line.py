@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,6 +23,7 @@ import pytest
 import tdvae
 from tdvae import cli
 from tdvae.errors import InputError, failure
+from tdvae.forecasting.own_data import OwnDataRuns
 from tdvae.reporting.results import finite_numbers
 from tdvae.storage import RunFolder
 from tests.test_bad_input import SMALL, Refusal, fit_small, numbers
@@ -172,24 +174,30 @@ def test_pipes_do_not_hang(command: str, refusal: Refusal, tmp_path: Path) -> No
     assert "pipe.npz" in refusal(command, "pipe.npz", *options)
 
 
-def test_info_that_points_to_a_device_is_refused(refusal: Refusal, run: Path, tmp_path: Path) -> None:
-    config = RunFolder(run).read_config()
-    folder = RunFolder(tmp_path / "copy")
-    folder.path.mkdir()
-    (folder.path / "checkpoints").mkdir()
-    for part in (run / "checkpoints").rglob("*"):
-        target = folder.checkpoints / part.relative_to(run / "checkpoints")
-        target.mkdir(parents=True) if part.is_dir() else target.write_bytes(part.read_bytes())
-    folder.write_config({**config, "info": {**config["info"], "file": "/dev/zero"}})
-    assert "/dev/zero" in refusal("eval", folder.path)
-    folder.write_config({**config, "info": {"experiment": "fit"}})
-    assert "file" in refusal("eval", folder.path)
+def test_info_and_data_that_are_not_those_of_the_run_are_refused(refusal: Refusal, run: Path, tmp_path: Path) -> None:
+    folder = RunFolder(shutil.copytree(run, tmp_path / "copy"))
+    config, stored = folder.read_config(), folder.path / "data.safetensors"
+    missing = {name: value for name, value in config["info"].items() if name != "context"}
+    for info in (missing, {**config["info"], "longest_jump": 0}, {**config["info"], "encoding": {"kind": "vector"}}):
+        folder.write_config({**config, "info": info})
+        assert "info" in refusal("eval", folder.path)
+    folder.write_config(config)
+    content = stored.read_bytes()
+    changed = content[:-1] + bytes([content[-1] ^ 1])
+    stored.write_bytes(changed)
+    assert "data.safetensors: damaged" in refusal("eval", folder.path)
+    stored.unlink()
+    stored.symlink_to(run / "data.safetensors")
+    assert "data.safetensors: cannot be read" in refusal("eval", folder.path)
+    stored.unlink()
+    stored.symlink_to("/dev/zero")
+    assert "data.safetensors: cannot be read" in refusal("forecast", folder.path, "--data", run.parent / "mine.npz")
 
 
 def test_infinite_measures_are_null_in_json(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(own_data, "evaluate", lambda *args: {"nll": {"1": float("inf"), "2": 1.5}})
+    monkeypatch.setattr(OwnDataRuns, "evaluate", lambda *args: {"nll": {"1": float("inf"), "2": 1.5}})
     monkeypatch.setattr("sys.argv", ["tdvae", "eval", str(run), "--json"])
     cli.main()
     measures = json.loads(capsys.readouterr().out)["measures"]

@@ -88,7 +88,8 @@ def checks_of(function: Callable[..., Any]) -> dict[str, Check]:
 
 def check_fields(instance: Any) -> None:
     """Check the fields of a dataclass, also of a frozen one; called in its ``__post_init__``."""
-    for name, check in _field_checks(type(instance)).items():
+    kind: type = type(instance)
+    for name, check in _field_checks(kind).items():
         value = getattr(instance, name)
         converted = check(name, value)
         if converted is not value:

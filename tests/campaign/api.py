@@ -128,10 +128,14 @@ class World:
 
     def draw_call(self) -> tuple[str, Callable[..., Any], dict[str, str]]:
         model = self.random.choice(self.models)
-        name, function, kinds = self.random.choice(
-            [self._constructor, self._function, partial(self._method, model), partial(self._method, model)]
-        )()
-        return name, function, kinds
+        method = partial(self._method, model)
+        draws: list[Callable[[], tuple[str, Callable[..., Any], dict[str, str]]]] = [
+            self._constructor,
+            self._function,
+            method,
+            method,
+        ]
+        return self.random.choice(draws)()
 
     def _constructor(self) -> tuple[str, Callable[..., Any], dict[str, str]]:
         kinds = [

@@ -38,7 +38,7 @@ class Tally:
 
     @property
     def measures(self) -> dict[str, int]:
-        return {"tried": sum(self.counts.values()), **self.counts}
+        return {"tried": sum(self.counts.values())} | {str(outcome): count for outcome, count in self.counts.items()}
 
 
 class Hang(BaseException):

@@ -9,6 +9,7 @@ import shutil
 import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -52,7 +53,7 @@ def append_to(path: Path) -> BinaryIO:
 
 
 @contextmanager
-def open_regular(path: Path, follow: bool) -> Iterator[BinaryIO]:
+def open_regular(path: Path, follow: bool) -> Iterator[BufferedReader]:
     """Open a regular file to read it. Other files are refused: FIFOs and devices may have no end.
 
     With ``follow``, ``path`` may be a symbolic link.
