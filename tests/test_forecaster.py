@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -223,7 +224,7 @@ def test_the_minutes_determine_the_steps_and_a_resumed_run_keeps_them(
     assert recipe.config.steps == 1020
     assert recipe.config.validate_every == 51
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(tdvae.recipe.__globals__, "LEAST_STEPS", 5)
+    monkeypatch.setitem(inspect.unwrap(tdvae.recipe).__globals__, "LEAST_STEPS", 5)
     np.save("sine.npy", np.sin(np.arange(200.0)))
     options = ["--longest-jump", "3", "--latent", "2", "--belief", "4", "--run-dir", "run"]
     command("fit", "sine.npy", "--minutes", "0.1", *options)

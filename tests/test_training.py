@@ -395,7 +395,7 @@ def test_two_processes_compute_the_same_loss_and_gradient_as_one(tmp_path: Path)
     for kind in DISTRIBUTED:
         subject = distributed_learner(kind)
         tdvae.fit(subject, data(), JUMPS, two_steps(devices=1), tmp_path / f"{kind}-one", progress="none")
-        one, two = (RunFolder(tmp_path / folder).read_metrics() for folder in (f"{kind}-one", kind))
+        one, two = (metrics(tmp_path / folder) for folder in (f"{kind}-one", kind))
         assert len(one) == len(two) == 2
         for single, shared in zip(one, two, strict=True):
             assert shared == pytest.approx(single, abs=1e-5)
