@@ -246,7 +246,7 @@ def test_smoke_run_writes_results_and_figure(smoke: SmokeRun) -> None:
     assert (content["experiment"], content["preset"], content["seeds"]) == ("oscillator", "smoke", [0])
     assert shlex.split(content["command"])[:5] == ["tdvae", "run", "oscillator", "--preset", "smoke"]
     assert (smoke.folder / "oscillator.png").read_bytes().startswith(b"\x89PNG")
-    assert not list(smoke.folder.glob(".*"))  # no temporary file is left
+    assert not list(smoke.folder.glob(".*.tmp"))  # no temporary file is left
 
 
 def test_measures_of_the_smoke_run_are_plausible(smoke: SmokeRun) -> None:

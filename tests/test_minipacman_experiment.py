@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tdvae import Learner, cli
+from tdvae import Learner, Pairs, cli
 from tdvae.envs.minipacman import Cell, Recording, record
 from tdvae.envs.minipacman.maze import FREE, WIDTH
 from tdvae.experiments.minipacman import EXPERIMENT, probes
@@ -116,7 +116,8 @@ def test_what_the_cells_of_each_class_cost_adds_up_to_the_frame() -> None:
     measures = densities(model, data, samples=2)
     assert set(measures) == {"nll", "frame_by_class"}  # no state, no bound
     with torch.no_grad():
-        loss = float(Learner(model)(data, None).total)
+        t1 = torch.zeros(len(data), 1, dtype=torch.long)  # the objective of a next-step predictor does not use pairs
+        loss = float(Learner(model)(data, Pairs(t1, t1 + 1)).total)
     assert measures["nll"] == pytest.approx(loss, rel=1e-5)
     assert sum(measures["frame_by_class"].values()) == pytest.approx(loss, rel=1e-5)
     # An untrained decoder finds all classes about as likely, so walls cost as many times ln 7 as a frame has walls.
