@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ from tdvae.models.config import NextStepConfig
 from tdvae.models.decoders import GaussianDecoder
 from tdvae.types import Sequences
 
-SMALL = {"latent": 2, "hidden": 8, "belief": 4, "readout": 8, "readout_hidden": 8, "decoder": (8,)}
+SMALL: dict[str, Any] = {"latent": 2, "hidden": 8, "belief": 4, "readout": 8, "readout_hidden": 8, "decoder": (8,)}
 
 
 def waves(n: int = 6, steps: int = 60, season: float = 12.0, noise: float = 0.1, seed: int = 0) -> Sequences:
@@ -309,7 +310,7 @@ def test_importance_sampling_and_plain_samples_agree_where_both_are_good() -> No
 
 @pytest.mark.parametrize("dtype", [bool, np.int64])
 def test_bits_and_classes_are_compared_with_their_frequencies(dtype: type) -> None:
-    x = (np.random.default_rng(0).random((8, 20, 3)) < 0.3).astype(dtype)
+    x: np.ndarray = (np.random.default_rng(0).random((8, 20, 3)) < 0.3).astype(dtype)
     data = tdvae.data.from_arrays(x)
     model = tdvae.models.for_data(data, **SMALL)
     found = evaluate(model, data, data, (1,), samples=5).measures
@@ -392,10 +393,10 @@ def test_the_level_is_left_out_where_it_drifts() -> None:
     train, validation = (
         tdvae.data.from_arrays(series[part].unfold(0, 30, 1)) for part in (slice(0, 70), slice(70, 120))
     )
-    models = {}
     for name, parts in {"drift": (train, validation), "none": (waves(seed=0), waves(seed=1))}.items():
-        models[name] = tdvae.recipe(parts[0], longest_jump=5, steps=1, **SMALL).learner.model
-        found = fit_linear_part(models[name], *parts, rolling_origins(parts[1]))
+        model = tdvae.recipe(parts[0], longest_jump=5, steps=1, **SMALL).learner.model
+        assert isinstance(model, tdvae.TDVAE)
+        found = fit_linear_part(model, *parts, rolling_origins(parts[1]))
         assert found is not None
         assert found.level == (name == "none"), name
 

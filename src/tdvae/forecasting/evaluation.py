@@ -264,6 +264,7 @@ def _score_batch(
     dimensions = there.sum(1)
     log_weights = torch.where(there, _log_probs(units, x), 0).sum(-1)
     if importance:
+        assert isinstance(model, TDVAE)
         pairs = Pairs(at.t[:, None], at.t[:, None] + dt)
         log_weights = pair_log_weights(model, sequences, pairs, samples)[..., 0].double()
         log_weights = log_weights + torch.where(there, standard.scale.log(), 0).sum(-1)

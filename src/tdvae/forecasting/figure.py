@@ -104,7 +104,8 @@ def draw_scores(axis: Axes, scores: Measures, label: str) -> None:
         values = [entry["mean"] if isinstance(entry, dict) else entry for entry in by_dt.values()]
         wide = {"lw": 2, "zorder": 3} if name == "tdvae" else {"lw": 1.2}
         axis.plot(dts, values, ".-", color=COLOURS.get(name), label=LABELS.get(name, name), **wide)
-        bottom.append(min(values)), top.append(max(values))
+        bottom.append(min(values))
+        top.append(max(values))
         if name == "tdvae" and all(isinstance(entry, dict) and entry["spread"] for entry in by_dt.values()):
             spreads = [entry["spread"] for entry in by_dt.values()]
             axis.errorbar(dts, values, spreads, color=COLOURS[name], capsize=2, lw=1)
