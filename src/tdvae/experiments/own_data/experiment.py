@@ -28,7 +28,7 @@ SETS = {
 }
 HORIZONS = (1, 2, 5, 10, 20)
 SHORTEST_VOWEL = 7  # steps; a jump may not be longer
-MOST_ORIGINS = 1_000  # of forecasts in the test part
+MOST_ORIGINS = 500  # of forecasts in the test part
 PEERS = {"next_step": "next-step predictor", "auto_arima": "AutoARIMA", "auto_ets": "AutoETS"}
 
 
