@@ -148,7 +148,7 @@ class OwnDataSets(Experiment[Preset]):
             own = _own_data(preset, task)
             evaluation = _evaluation(preset, own, preset.horizons_of(name), task.seed, model)
             found[name] = (SETS[name], model, own.test.sequences, origins_of(own), evaluation)
-        return [draw(folder / f"{self.name}.png", found, content["measures"])]
+        return [draw(folder / f"{self.name}.png", found, content["measures"], {**LABELS, **PEERS})]
 
 
 def _evaluation(preset: Preset, own: OwnData, horizons: tuple[int, ...], seed: int, model: Model) -> Evaluation:
