@@ -33,7 +33,7 @@ from tdvae.types import Belief, Pairs, Sequences, missing_as_nan
 SAMPLES = 200
 FEW_DIMENSIONS = 3  # up to here the NLL is estimated from states drawn from the past
 BATCH = 256  # origins at once
-MOST_ORIGINS = 2_000
+MOST_ORIGINS = 500
 MEASURES = ("nll", "crps", "rmse", "coverage_50", "coverage_90")
 LABELS = {
     "tdvae": "the model",

@@ -46,7 +46,8 @@ def draw(evaluation: Evaluation, model: Model, test: Sequences, origins: Origins
     axes[0, 0].legend(fontsize=8, loc="upper left")
     draw_scores(axes[1, 0], evaluation.measures["nll"], "NLL, nats per dimension")
     draw_scores(axes[1, 1], evaluation.measures["crps"], "CRPS, standard deviations")
-    axes[1, 0].legend(fontsize=8)
+    handles, labels = axes[1, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, ncols=len(labels), loc="outside lower center", fontsize=9)
     draw_calibration(axes[1, 2], evaluation)
     if title:
         figure.suptitle(title)
@@ -97,14 +98,14 @@ def _first_dimension(sequence: Sequences) -> Tensor:
     return x if sequence.observed is None else missing_as_nan(x, sequence.observed[0].flatten(1)[:, 0])
 
 
-def draw_scores(axis: Axes, scores: Measures, label: str) -> None:
+def draw_scores(axis: Axes, scores: Measures, label: str, names: dict[str, str] = LABELS) -> None:
     """A score of each forecaster against δt; ``scores`` are numbers, or means and spreads over seeds."""
     bottom, top = [], []
     for name, by_dt in scores.items():
         dts = [int(dt) for dt in by_dt]
         values = [entry["mean"] if isinstance(entry, dict) else entry for entry in by_dt.values()]
         wide = {"lw": 2, "zorder": 3} if name == "tdvae" else {"lw": 1.2}
-        axis.plot(dts, values, ".-", color=COLOURS.get(name), label=LABELS.get(name, name), **wide)
+        axis.plot(dts, values, ".-", color=COLOURS.get(name), label=names[name], **wide)
         bottom.append(min(values))
         top.append(max(values))
         if name == "tdvae" and all(isinstance(entry, dict) and entry["spread"] for entry in by_dt.values()):
@@ -124,14 +125,17 @@ def draw_scores(axis: Axes, scores: Measures, label: str) -> None:
 
 def draw_calibration(axis: Axes, evaluation: Evaluation) -> None:
     """The share of observations in the central interval of each probability; the diagonal is ideal."""
+    from matplotlib import colormaps
+
     widths = torch.linspace(0, 1, 51, dtype=torch.float64)
     axis.plot([0, 1], [0, 1], color="0.6", lw=1)
-    for number, (dt, scores) in enumerate(evaluation.scores["tdvae"].items()):
+    found = evaluation.scores["tdvae"]
+    for number, (dt, scores) in enumerate(found.items()):
         if scores.place is None:
             continue
         distance = 2 * (scores.place - 0.5).abs()[~scores.place.isnan()]
         share = [float((distance <= width).double().mean()) for width in widths]
-        axis.plot(widths, share, lw=1.3, color=f"{0.1 + 0.13 * number:.2f}", label=f"δt = {dt}")
+        axis.plot(widths, share, lw=1.3, color=colormaps["viridis"](number / len(found)), label=f"δt = {dt}")
     axis.set_xlabel("probability of the interval")
     axis.set_ylabel("share inside, the model")
     axis.legend(fontsize=8)

@@ -12,6 +12,7 @@ from tdvae.types import Sequences
 
 CONTEXT_SHARE = 3  # forecasts begin after the first third of a sequence, …
 MOST_CONTEXT = 20  # … or after this many observations
+LEAST_BLOCKS = 4  # from which a standard error is computed: with fewer, Student's t has no variance
 
 
 @dataclass(frozen=True)
@@ -88,12 +89,14 @@ def held_out_origins(sequences: Sequences, context: int, ahead: int, most: int |
 def mean_and_error(values: Tensor, blocks: Tensor) -> tuple[float, float]:
     """The mean of values (M,), and its standard error if values of one block may be dependent, but not blocks.
 
-    One block says nothing about others. Then the mean itself is returned as its error.
+    A few blocks say next to nothing about others. Then the error is at least as large as the mean.
     """
     mean = values.mean()
     _, index = blocks.unique(return_inverse=True)
     count = int(index.max()) + 1
     if count < 2:
         return float(mean), abs(float(mean))
+    least = abs(float(mean)) if count < LEAST_BLOCKS else 0.0
     sums = torch.zeros(count, dtype=values.dtype).index_add(0, index, values - mean)
-    return float(mean), float(sums.square().sum().sqrt() / len(values) * math.sqrt(count / (count - 1)))
+    error = float(sums.square().sum().sqrt() / len(values) * math.sqrt(count / (count - 1)))
+    return float(mean), max(least, error)

@@ -28,7 +28,7 @@ SETS = {
 }
 HORIZONS = (1, 2, 5, 10, 20)
 SHORTEST_VOWEL = 7  # steps; a jump may not be longer
-MOST_ORIGINS = 1_000  # of forecasts in the test part
+MOST_ORIGINS = 500  # of forecasts in the test part
 BASELINES = ("last_value", "seasonal", "linear", "marginal")
 PEERS = {"next_step": "next-step predictor", "auto_arima": "AutoARIMA", "auto_ets": "AutoETS"}
 
@@ -149,7 +149,7 @@ class OwnDataSets(Experiment[Preset]):
             own = _own_data(preset, task)
             evaluation = _evaluation(preset, own, preset.horizons_of(name), task.seed, model)
             found[name] = (SETS[name], model, own.test.sequences, origins_of(own), evaluation)
-        return [draw(folder / f"{self.name}.png", found, content["measures"])]
+        return [draw(folder / f"{self.name}.png", found, content["measures"], {**LABELS, **PEERS})]
 
 
 def _evaluation(preset: Preset, own: OwnData, horizons: tuple[int, ...], seed: int, model: Model) -> Evaluation:

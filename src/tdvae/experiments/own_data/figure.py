@@ -16,16 +16,19 @@ from tdvae.types import Sequences
 Shown = tuple[str, Model, Sequences, Origins, Evaluation]
 
 
-def draw(path: Path, shown: dict[str, Shown], measures: Measures) -> Path:
-    """A row for each set. Scores are means over seeds; fans and calibration are of the first."""
+def draw(path: Path, shown: dict[str, Shown], measures: Measures, names: dict[str, str]) -> Path:
+    """A row for each set. Scores are means over seeds; fans and calibration are of the first seed.
+
+    ``names`` are those of the forecasters in the legend.
+    """
     figure = Figure(figsize=(15, 3.1 * len(shown)), layout="constrained")
     axes = figure.subplots(len(shown), 4, squeeze=False, width_ratios=(1.4, 1, 1, 0.8))
     for row, (name, (title, model, test, origins, evaluation)) in zip(axes, shown.items(), strict=True):
         longest = max(evaluation.scores["tdvae"])
         at = origins.with_target(test, longest)
         draw_fan(row[0], model, test, at.select(at.t.new_tensor([len(at) // 2])), longest)
-        draw_scores(row[1], measures["nll"][name], "NLL, nats per dimension")
-        draw_scores(row[2], measures["crps"][name], "CRPS, standard deviations")
+        draw_scores(row[1], measures["nll"][name], "NLL, nats per dimension", names)
+        draw_scores(row[2], measures["crps"][name], "CRPS, standard deviations", names)
         draw_calibration(row[3], evaluation)
         row[0].set_title(title, fontsize=10)
     handles = {label: handle for row in axes for handle, label in zip(*row[1].get_legend_handles_labels(), strict=True)}
