@@ -19,7 +19,7 @@ from tdvae.reporting.tables import show
 from tdvae.saved import load
 from tdvae.storage import RunFolder
 from tdvae.storage.files import to_json
-from tdvae.storage.run_folder import check_unused
+from tdvae.storage.run_folder import check_unused, create
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ def fit_file(file: Path, options: Options, run_dir: Path, resume: bool) -> None:
         check_unused(run_dir)  # before the file is read, which may take long
     own = prepare(file, **options.columns, **options.preparation, seed=options.seed)
     made = _recipe(own, options, run_dir if resume else None)
+    if not resume:
+        create(run_dir)  # before the time of a step is measured
     if speaks and not resume:
         print("\n".join([f"{file.name}: {own.split}", *own.notes]))
         print(_outlook(made, own, timed=options.devices * options.nodes == 1), flush=True)
