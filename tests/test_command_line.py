@@ -98,7 +98,7 @@ def test_the_first_process_of_a_machine_speaks_for_all(local_rank: int, monkeypa
 def test_a_folder_that_cannot_be_written_is_named(refusal: Refusal, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for folder in ("file/sub", "x" * 300, "/proc/nothing"):
-        assert folder[:20] in refusal("run", "oscillator", "--preset", "smoke", "--run-dir", folder)
+        assert folder[:20] in refusal("fit", "mine.npz", *SMALL, "--longest-jump", "3", "--run-dir", folder)
 
 
 # Mistakes of the user
