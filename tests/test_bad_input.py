@@ -211,10 +211,10 @@ def test_integers_that_are_hardly_classes_are_refused(refusal: Refusal) -> None:
 
 
 def test_text_is_no_array_and_no_pickle(refusal: Refusal) -> None:
-    Path("mine.csv").write_text("1,2,3")
+    Path("mine.npy").write_text("1,2,3")
     assert (
-        refusal("fit", "mine.csv", *SMALL)
-        == "file: expected a complete .npz or .npy file of numeric arrays, got mine.csv"
+        refusal("fit", "mine.npy", *SMALL)
+        == "file: expected a complete .npz or .npy file of numeric arrays, got mine.npy"
     )
 
 
@@ -317,7 +317,8 @@ def test_a_file_that_is_no_plain_array_is_refused(content: str, refusal: Refusal
 
 def test_too_few_sequences_are_refused(refusal: Refusal, tmp_path: Path) -> None:
     np.savez(tmp_path / "two.npz", x=numbers(2, 12))
-    assert "at least 3 sequences" in refusal("fit", tmp_path / "two.npz", *SMALL)
+    assert "at least 3 sequences" in refusal("fit", tmp_path / "two.npz", *SMALL, "--split", "sequence")
+    assert "steps to split by time" in refusal("fit", tmp_path / "two.npz", *SMALL)
 
 
 @pytest.mark.parametrize("part", [0, 1], ids=["training", "validation"])
@@ -342,12 +343,120 @@ def test_a_longest_jump_of_nothing_is_refused(refusal: Refusal, tmp_path: Path) 
     assert "jump" in refusal("fit", tmp_path / "mine.npz", *SMALL, "--longest-jump", "0")
 
 
-def test_a_run_whose_data_are_gone_says_which_file_it_misses(refusal: Refusal, tmp_path: Path) -> None:
-    run = fit_small(tmp_path, x=numbers(10, 12))
-    (tmp_path / "mine.npz").unlink()
-    commands: list[list[str | Path]] = [["eval", run], ["rollout", run, "--from", "3", "--jumps", "1"]]
-    for arguments in commands:
-        assert "mine.npz" in refusal(*arguments)
+TABLE = "date,y,z\n" + "".join(f"2024-01-{day:02d},{day},{day % 7}\n" for day in range(1, 32))
+
+# What is wrong with a file, its content, further options, and what the message must contain.
+BAD_FILES: list[tuple[str, str, str, list[str], list[str]]] = [
+    ("unknown column", "a.csv", TABLE, ["--values", "w"], ["'w'", "a.csv", "'date', 'y', 'z'"]),
+    ("unknown time", "a.csv", TABLE, ["--time", "when"], ["'when'", "a.csv"]),
+    ("column with two roles", "a.csv", TABLE, ["--values", "y", "--known", "y"], ["'y'", "two"]),
+    ("no column left", "a.csv", "date\n2024-01-01\n2024-01-02\n", [], ["values", "a.csv"]),
+    ("unsorted times", "a.csv", TABLE.replace("2024-01-09", "2023-01-09"), [], ["'date'", "row 9", "row 8", "sort"]),
+    ("duplicate times", "a.csv", TABLE.replace("2024-01-09", "2024-01-08"), [], ["'date'", "row 9", "row 8", "id"]),
+    ("time between steps", "a.csv", TABLE.replace("2024-01-09", "2024-01-09 07:00"), [], ["'date'", "row 9", "1 day"]),
+    ("time far away", "a.csv", TABLE.replace("2024-01-31", "2204-01-31"), [], ["'date'", "row 31", "gap"]),
+    ("no time", "a.csv", TABLE.replace("2024-01-09", ""), ["--time", "date"], ["'date'", "row 9"]),
+    ("no date", "a.csv", TABLE.replace("2024-01-09", "9. Jan"), ["--time", "date"], ["'date'", "row 9", "'9. Jan'"]),
+    ("cell of text", "a.csv", TABLE.replace(",9,", ",nine,"), [], ["'y'", "'nine'", "row 9", "a.csv"]),
+    ("infinite cell", "a.csv", TABLE.replace(",9,", ",inf,"), [], ["'y'", "infinity", "row 9"]),
+    ("known cell is empty", "a.csv", TABLE.replace(",9,2", ",9,"), ["--known", "z"], ["'z'", "row 9", "known"]),
+    ("all missing", "a.csv", "y,z\n" + ",1\n" * 40, [], ["'y'", "only missing values", "a.csv"]),
+    ("one row", "a.csv", "y,z\n1,2\n", [], ["two rows", "1", "a.csv"]),
+    ("heading only", "a.csv", "y,z\n", [], ["two rows", "0", "a.csv"]),
+    ("empty file", "a.csv", "", [], ["empty", "a.csv"]),
+    ("no heading", "a.csv", "1,2\n3,4\n", [], ["heading", "a.csv"]),
+    ("same name twice", "a.csv", "y,y\n1,2\n3,4\n", [], ["'y' twice", "a.csv"]),
+    ("cut in a row", "a.csv", TABLE + "2024-02-01", [], ["complete", "a.csv", "Row #33", "Expected 3 columns"]),
+    ("calendar without times", "a.csv", "y\n" + "1\n" * 40, ["--calendar"], ["calendar", "time"]),
+    ("window too long", "a.csv", TABLE, ["--longest-jump", "2", "--window", "99"], ["window", "99", "21"]),
+    ("window too short", "a.csv", TABLE, ["--longest-jump", "2", "--window", "2"], ["window", "2", "longest jump"]),
+    ("too few steps", "a.csv", TABLE, ["--longest-jump", "9"], ["31", "58", "longest_jump"]),
+    ("group of an id", "a.csv", TABLE, ["--group", "z"], ["'z'", "one group"]),
+    ("no Parquet", "a.parquet", TABLE, [], ["Parquet", "a.parquet"]),
+    ("no HDF5", "a.h5", TABLE, [], ["HDF5", "a.h5"]),
+    ("unknown ending", "a.xlsx", TABLE, [], [".csv", "a.xlsx"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "content", "options", "words"), BAD_FILES, ids=[each[0] for each in BAD_FILES]
+)
+def test_a_bad_table_is_refused_and_nothing_is_left_behind(
+    what: str, name: str, content: str, options: list[str], words: list[str], refusal: Refusal, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    message = refusal(
+        "fit", name, *SMALL, *(options if "--longest-jump" in options else [*options, "--longest-jump=2"])
+    )
+    for word in words:
+        assert word in message
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "h5", "npz"])
+def test_a_file_that_was_cut_short_is_refused(ending: str, refusal: Refusal, tmp_path: Path) -> None:
+    import h5py
+    import pandas
+
+    path = tmp_path / f"cut.{ending}"
+    if ending == "parquet":
+        pandas.DataFrame({"y": np.arange(500.0)}).to_parquet(path)
+    elif ending == "npz":
+        np.savez(path, x=numbers(20, 30))
+    else:
+        with h5py.File(path, "w") as file:
+            file["x"] = numbers(20, 30)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert f"cut.{ending}" in refusal("fit", path.name, *SMALL)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--data", "new.csv", "--steps", "0"], ["steps", "0"]),
+        (["--data", "new.csv", "--steps", "one"], ["--steps", "'one'"]),
+        (["--data", "new.csv", "--quantiles", "5"], ["quantiles", "5"]),
+        (["--data", "new.csv", "--samples=-1"], ["samples", "-1"]),
+        (["--data", "new.csv", "--out", "forecast.txt.doc"], ["out", ".csv", "forecast.txt.doc"]),
+        (["--data", "new.csv", "--out", "new.csv"], ["out", "new.csv", "exists"]),
+        (["--data", "new.csv", "--out", "no/folder.csv"], ["out", "folder"]),
+        (["--data", "nowhere.csv"], ["nowhere.csv"]),
+        (["--data", "three.npy"], ["shape", "(2,)", "(3,)"]),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_a_forecast_that_cannot_be_made_writes_nothing(
+    arguments: list[str], words: list[str], refusal: Refusal, run: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "new.csv").write_text("a,b\n" + "1,2\n" * 20)
+    np.save(tmp_path / "three.npy", numbers(1, 12, 3))
+    before = sorted(tmp_path.iterdir())
+    message = refusal("forecast", run, *arguments)
+    for word in words:
+        assert word in message
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_run_with_actions_needs_their_future(refusal: Refusal, run_with_actions: Path) -> None:
+    np.savez("new.npz", x=numbers(1, 6, 2), actions=numbers(1, 8, 1))
+    message = refusal("forecast", run_with_actions, "--data", "new.npz", "--steps", "1,3")
+    assert "actions" in message
+    assert "3 steps" in message
+    assert "got 2" in message
+    assert not Path("forecast.csv").exists()
+
+
+def test_a_run_without_its_data_file_says_so(refusal: Refusal, run: Path) -> None:
+    copy = shutil.copytree(run, Path("copy"))
+    (copy / "data.safetensors").write_bytes(b"torn")
+    for command in ("eval", "rollout"):
+        assert "data.safetensors" in refusal(command, copy)
+
+
+def test_only_runs_of_fit_are_evaluated_on_files(refusal: Refusal) -> None:
+    assert "oscillator" in refusal("eval", "oscillator", "--data", "mine.npz")
 
 
 # Models

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import tyro
 
-from tdvae.cli import Command, Run
+from tdvae.cli import Command, Run, main
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -26,10 +27,34 @@ def test_readme_code_runs(block: int, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     exec(compile(PYTHON[block], "README.md", "exec"), names)
-    assert names["model"] is not None
     if "future" in names:
         assert tuple(names["future"].shape) == (6, 16, 1, 1)  # type: ignore[attr-defined]
+    if "forecasts" in names:
+        assert names["forecasts"].quantiles.shape == (5, 3, 3, 1)  # type: ignore[attr-defined]
+    if "recipe" in names:
         assert (tmp_path / "runs" / "mine" / "metrics.jsonl").exists()
+    else:
+        assert names["model"] is not None
+
+
+def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All code and commands of the page about own data, in their order."""
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```(python)?\n(.*?)```", (ROOT / "docs" / "own_data.md").read_text(), re.DOTALL)
+    names: dict[str, object] = {}
+    commands = 0
+    for language, block in blocks:
+        if language:
+            exec(compile(block, "own_data.md", "exec"), names)
+            continue
+        for line in block.splitlines():
+            monkeypatch.setattr("sys.argv", shlex.split(line))
+            main()
+            commands += 1
+    assert commands == 5
+    steps, columns = names["forecast"].shape  # type: ignore[attr-defined]
+    assert (steps, columns) == (4, 11)
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"sales", "python"}
 
 
 def test_demo_command_of_the_makefile_is_valid() -> None:

@@ -146,7 +146,7 @@ def test_eval_of_a_run_that_cannot_be_evaluated_alone_is_an_error(
 
 
 def test_unknown_experiment_or_preset_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="oscillator, oscillator-ablations, switching"):
+    with pytest.raises(InputError, match="oscillator, oscillator-demo-seeds, oscillator-ablations"):
         registry.load("pendulum")
     with pytest.raises(InputError, match="preset: expected one of smoke, cpu; got paper"):
         run(TOY, "paper", None, tmp_path / "run", None, resume=False)

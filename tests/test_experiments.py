@@ -17,6 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import tdvae
 from tdvae import cli, saved
 from tdvae.data import OscillatorSettings, simulate
 from tdvae.exact import OscillatorOracle
@@ -25,9 +26,8 @@ from tdvae.experiments.oscillator.ablations import ABLATION_PRESETS, Variants
 from tdvae.experiments.oscillator.measures import START, STEPS, exact_signals
 from tdvae.experiments.oscillator.presets import PRESETS
 from tdvae.experiments.oscillator.signals import GRID, fit_sinusoid
-from tdvae.forecasting import OwnData, evaluate
-from tdvae.models import TDVAE, for_data
-from tdvae.reporting.results import summarise
+from tdvae.forecasting import RUNS, OwnData, evaluate
+from tdvae.reporting.results import Measures, summarise
 
 torch.set_num_threads(1)
 
@@ -141,81 +141,26 @@ def test_fits_to_exact_signals_agree_with_the_posterior_and_the_truth() -> None:
     assert float((amplitude - true_amplitude).abs().mean()) < 0.2
 
 
-# Baselines on the user's data
+# Evaluation on the user's data
 
 
-def gaussian_nll(x: Any, mean: Any, sigma: Any) -> float:
-    """The NLL summed over features and averaged over sequences, computed independently."""
-    per_feature = 0.5 * np.log(2 * np.pi) + np.log(sigma) + 0.5 * ((x - mean) / sigma) ** 2
-    return float(per_feature.sum(-1).mean())
-
-
-def tiny_model(own: OwnData) -> TDVAE:
+def tiny_measures(own: OwnData) -> Measures:
     torch.manual_seed(0)
-    return for_data(own.parts[0], latent=2, belief=4, hidden=4, decoder=(4,))
-
-
-def at_origins(x: np.ndarray, origins: list[int], dt: int) -> tuple[np.ndarray, np.ndarray]:
-    """The observations dt steps after each origin that leaves room for them, and those at the origins."""
-    there = [origin for origin in origins if origin + dt <= x.shape[1]]
-    return np.concatenate([x[:, o + dt - 1] for o in there]), np.concatenate([x[:, o - 1] for o in there])
-
-
-def test_baselines_equal_independently_computed_gaussians(tmp_path: Path) -> None:
-    """Random walks with drift and two features of different scale, fitted on the training part, scored on the test."""
-    generator = np.random.default_rng(0)
-    walk = generator.normal([0.1, 0.0], [1.0, 20.0], (40, 12, 2)).cumsum(1).astype(np.float32)
-    np.savez(tmp_path / "walk.npz", x=walk)
-    own = OwnData(tmp_path / "walk.npz", split_seed=3, longest_jump=5)
-    measures = evaluate(tiny_model(own), own, seed=0)
-    assert set(measures) == {"nll", "coverage_50", "coverage_90", "nll_marginal", "nll_last_value"}
-    assert [list(by_dt) for by_dt in measures.values()] == [["1", "2", "5"]] * 5
-    train, _, test = (part.x.double().numpy() for part in own.parts)
-    steps = train.reshape(-1, 2)
-    for dt in (1, 2, 5):
-        future, last = at_origins(test, [4, 5, 7, 9, 11], dt)
-        marginal = gaussian_nll(future, steps.mean(0), steps.std(0))
-        change = np.sqrt(((train[:, dt:] - train[:, :-dt]) ** 2).mean((0, 1)))
-        assert measures["nll_marginal"][str(dt)] == pytest.approx(marginal, rel=1e-4)
-        assert measures["nll_last_value"][str(dt)] == pytest.approx(gaussian_nll(future, last, change), rel=1e-4)
-    assert measures["nll_last_value"]["1"] < measures["nll_marginal"]["1"]  # expected for a random walk
-
-
-def test_baselines_ignore_padding(tmp_path: Path) -> None:
-    """Sequences of different lengths with large values in the padding, which no baseline may use."""
-    x = np.random.default_rng(1).normal(3.0, 1.0, size=(30, 10, 1)).astype(np.float32)
-    lengths = np.full(30, 10)
-    lengths[::2] = 6
-    x[::2, 6:] = 1e6
-    np.savez(tmp_path / "ragged.npz", x=x, lengths=lengths)
-    own = OwnData(tmp_path / "ragged.npz", split_seed=0, longest_jump=2)
-    measures = evaluate(tiny_model(own), own, seed=0)
-    train, _, test = own.parts
-    sequences = [row[:length].double().numpy() for row, length in zip(train.x, train.lengths, strict=True)]
-    steps = np.concatenate(sequences)
-    assert int(test.lengths.min()) == 6
-    seen = test.x[:, :6].double().numpy()
-    for dt in (1, 2):
-        future, last = at_origins(seen, [2, 3, 4, 5], dt)
-        change = np.concatenate([row[dt:] - row[:-dt] for row in sequences])
-        spread = np.sqrt((change**2).mean(0))
-        marginal = gaussian_nll(future, steps.mean(0), steps.std(0))
-        assert measures["nll_marginal"][str(dt)] == pytest.approx(marginal, rel=1e-4)
-        assert measures["nll_last_value"][str(dt)] == pytest.approx(gaussian_nll(future, last, spread), rel=1e-4)
+    model = tdvae.recipe(own, latent=2, belief=4, hidden=4, decoder=(4,)).learner.model
+    return evaluate(model, own.history, own.test, own.longest_jump, seed=0).measures
 
 
 @pytest.mark.parametrize("kind", ["bits", "classes"])
-def test_marginal_of_binary_and_categorical_data_is_their_frequency(tmp_path: Path, kind: str) -> None:
-    """It is close to the entropy of uniform values, for every feature. There is no last-value baseline here."""
+def test_marginal_of_binary_and_categorical_data_is_their_frequency(kind: str) -> None:
+    """It is close to the entropy of uniform values. There is no other baseline for such data."""
     sides = 2 if kind == "bits" else 4
     x = np.random.default_rng(2).integers(0, sides, (200, 8, 3))
-    np.savez(tmp_path / "x.npz", x=x.astype(bool) if kind == "bits" else x)
-    own = OwnData(tmp_path / "x.npz", split_seed=0, longest_jump=2)
-    measures = evaluate(tiny_model(own), own, seed=0)
-    assert set(measures) == {"nll", "nll_marginal"}
+    measures = tiny_measures(tdvae.prepare(x.astype(bool) if kind == "bits" else x, 2))
+    assert set(measures) == {"nll"}
+    assert set(measures["nll"]) == {"tdvae", "marginal"}
     for dt in ("1", "2"):
-        assert measures["nll_marginal"][dt] == pytest.approx(3 * math.log(sides), rel=0.03)
-        assert math.isfinite(measures["nll"][dt])
+        assert measures["nll"]["marginal"][dt] == pytest.approx(math.log(sides), rel=0.03)
+        assert math.isfinite(measures["nll"]["tdvae"][dt])
 
 
 def test_class_missing_from_the_training_data_has_a_finite_score(
@@ -223,15 +168,13 @@ def test_class_missing_from_the_training_data_has_a_finite_score(
 ) -> None:
     """The rarest class of a data set may occur only in the test part."""
     x = np.random.default_rng(3).integers(0, 3, (10, 8))
-    np.savez(tmp_path / "x.npz", x=x)
-    test = OwnData(tmp_path / "x.npz", split_seed=0, longest_jump=2).parts[2].x[:, :, 0].numpy()
+    test = tdvae.prepare(x, 2).test.sequences.x[:, :, 0].numpy()
     row = next(i for i in range(10) if (x[i] == test[0]).all())
     x[row, 4] = 3
     np.savez(tmp_path / "x.npz", x=x)
     command(["fit", str(tmp_path / "x.npz"), *FASTEST, "--run-dir", str(tmp_path / "run")], monkeypatch)
-    own = OwnData(tmp_path / "x.npz", split_seed=0, longest_jump=2)
-    measures = evaluate(saved.load(tmp_path / "run"), own, seed=0)
-    assert all(math.isfinite(value) for by_dt in measures.values() for value in by_dt.values())
+    measures = RUNS.evaluate(saved.load_saved(tmp_path / "run"), seed=0)
+    assert all(math.isfinite(value) for by_dt in measures["nll"].values() for value in by_dt.values())
 
 
 # The commands, end to end
@@ -370,7 +313,11 @@ def test_eval_reproduces_the_measures_of_the_run(
 ) -> None:
     content = output_of(["eval", smoke.model, "--seed", "0"], monkeypatch, capsys)
     written = json.loads((smoke.folder / "oscillator.json").read_text())
+    worst = written["measures"].pop("information_share_worst")  # of all seeds; here there is one
     assert content["measures"] == written["measures"]
+    assert {dt: entry["mean"] for dt, entry in worst.items()} == {
+        dt: entry["mean"] for dt, entry in content["measures"]["information_share"].items()
+    }
 
 
 def test_eval_prints_a_table_without_json(
@@ -438,23 +385,32 @@ def test_fit_eval_and_rollout_of_own_data(
     np.savez(tmp_path / "mine.npz", **own_arrays(kind))
     run = str(tmp_path / "run")
     command(["fit", str(tmp_path / "mine.npz"), *FAST, "--run-dir", run], monkeypatch)
-    assert "mine.npz: forecasts of held-out sequences" in capsys.readouterr().out
+    output = " ".join(capsys.readouterr().out.split())
+    assert "mine.npz: forecasts of held-out sequences" in output
+    assert "The model is" in output  # the verdict
 
     first, again, other = (output_of(["eval", run, "--seed", seed], monkeypatch, capsys) for seed in ("5", "5", "6"))
     assert_results(first)
     assert first["measures"] == again["measures"]
-    assert first["measures"]["nll"] != other["measures"]["nll"]
-    assert first["measures"]["nll_marginal"] == other["measures"]["nll_marginal"]  # the same held-out sequences
+    nll = first["measures"]["nll"]
     continuous = kind not in ("images of bits", "classes")
-    of_numbers = ["nll_last_value", "coverage_50", "coverage_90"]
-    assert set(first["measures"]) == {"nll", "nll_marginal", *(of_numbers if continuous else [])}
-    for by_dt in first["measures"].values():
+    sampled = "crps" if continuous else "nll"  # the NLL of a model that stayed linear does not depend on samples
+    assert first["measures"][sampled]["tdvae"] != other["measures"][sampled]["tdvae"]
+    assert nll["marginal"] == other["measures"]["nll"]["marginal"]  # the same held-out sequences
+    of_numbers = {"crps", "rmse", "coverage_50", "coverage_90"}
+    differences = {"nll_difference", "nll_difference_error", "nll_sampling_error"}
+    assert set(first["measures"]) == {"nll", *differences, *(of_numbers if continuous else [])}
+    assert {"last_value", "linear"} <= set(nll) if continuous else set(nll) == {"tdvae", "marginal"}
+    for by_dt in nll.values():
         assert list(by_dt) == ["1", "2"]
         assert all(math.isfinite(number["mean"]) for number in by_dt.values())
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["measures"]["nll"].keys() == nll.keys()
+    assert (tmp_path / "run" / "forecasts.png").exists() is continuous
 
     if kind != "classes":  # `tdvae rollout` does not support classes
         rows = output_of(["rollout", run, "--from", "3", "--jumps", "2,1"], monkeypatch, capsys)
-        assert [(row["t"], row["jump"]) for row in rows] == [(5, 2), (6, 1)]
+        assert sorted({(row["t"], row["jump"]) for row in rows}) == [(5, 2), (6, 1)]
+        assert len({row["channel"] for row in rows}) == (9 if kind == "images of bits" else 2)
         assert all(row["low"] <= row["median"] <= row["high"] for row in rows)
 
 

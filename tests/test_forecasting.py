@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ import torch
 import tdvae
 from tdvae import cli
 from tdvae.data import from_npz, split
-from tdvae.forecasting import own_data
 from tdvae.forecasting.calibration import calibrate
 from tdvae.forecasting.monitor import ForecastMonitor
 from tdvae.models.decoders import GaussianDecoder
@@ -32,35 +30,17 @@ def test_command_line_and_python_train_the_same(tmp_path: Path, monkeypatch: pyt
     file = save_signals(tmp_path / "signals.npz")
     monkeypatch.setattr("sys.argv", ["tdvae", "fit", str(file), "--steps", "4", "--longest-jump", "3", "--seed", "5"])
     cli.main()
-    train, validation, _ = split(from_npz(file), seed=5)
-    recipe = tdvae.recipe(train, longest_jump=3, steps=4, seed=5)
-    recipe.fit(train, validation, tmp_path / "python", progress="none")
-    runs = [tmp_path / "runs" / "signals", tmp_path / "python"]
+    runs = [tmp_path / "runs" / "signals", tmp_path / "python", tmp_path / "arrays"]
+    for source, run in zip((file, dict(np.load(file))), runs[1:], strict=True):
+        data = tdvae.prepare(source, longest_jump=3, seed=5)
+        tdvae.recipe(data, steps=4, seed=5).fit(data, run_dir=run, progress="none")
     configs = [json.loads((run / "config.json").read_text()) for run in runs]
+    assert configs[0] == configs[1]
     for part in ("model", "train", "jumps", "objective", "data"):
-        assert configs[0][part] == configs[1][part], part
-    of_command, of_python = (tdvae.load(run).state_dict() for run in runs)
-    assert all(torch.equal(value, of_python[name]) for name, value in of_command.items())
-
-
-def test_data_with_gaps_are_fitted_calibrated_and_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From a file with NaN to the table: every measure is a number, and none depends on what is at the gaps."""
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    x = np.sin(0.4 * np.arange(20) + rng.uniform(0, 6.28, (40, 1)))[..., None] * [1.0, 20.0] + [0.0, 100.0]
-    x[rng.random(x.shape) < 0.3] = np.nan
-    x[:, 9] = np.nan  # no one observed this step
-    np.savez(tmp_path / "gaps.npz", x=x)
-    monkeypatch.setattr("sys.argv", ["tdvae", "fit", str(tmp_path / "gaps.npz"), "--steps", "3", "--longest-jump", "3"])
-    cli.main()
-    own = own_data.OwnData(tmp_path / "gaps.npz", 0, 3)
-    model = tdvae.load(tmp_path / "runs" / "gaps")
-    measures = own_data.evaluate(model, own, seed=0)
-    assert all(np.isfinite(value) for by_dt in measures.values() for value in by_dt.values())
-    own.__dict__["parts"] = tuple(
-        replace(part, x=torch.where(part.observed, part.x, 1e6)) for part in own.parts if part.observed is not None
-    )
-    assert own_data.evaluate(model, own, seed=0) == measures
+        assert configs[0][part] == configs[2][part], part
+    of_command, *others = (tdvae.load(run).state_dict() for run in runs)
+    for other in others:
+        assert all(torch.equal(value, other[name]) for name, value in of_command.items())
 
 
 def overdispersed() -> tuple[tdvae.TDVAE, tdvae.Sequences]:

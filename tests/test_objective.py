@@ -110,7 +110,7 @@ class UnobservedState:
     def step(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> Step:
         return Step(self.p_T.bind(s1, dt, actions), self.p_D)
 
-    def features(self, x: Tensor, observed: Tensor | None = None) -> None:
+    def features_after(self, before: Tensor | None, x: Tensor, dt: Tensor) -> None:
         return None
 
     def features_at(self, sequences: Sequences, t: Tensor) -> None:
@@ -284,11 +284,12 @@ class ExactObservedModel:
         assert s1.x is not None
         return Step(self.p_T.bind(s1, dt, actions), self.p_D, torch.cat([s1.z.flat, s1.x], dim=-1))
 
-    def features(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
-        return x if observed is None else torch.where(observed, x, 0.0)
+    def features_after(self, before: Tensor | None, x: Tensor, dt: Tensor) -> Tensor:
+        return x
 
     def features_at(self, sequences: Sequences, t: Tensor) -> Tensor:
-        return torch.where((t > 0)[..., None], self.features(*sequences.at(t.clamp(min=1))), 0.0)
+        x, observed = sequences.at(t.clamp(min=1))
+        return torch.where((t > 0)[..., None], x if observed is None else torch.where(observed, x, 0.0), 0.0)
 
     def filter(self, sequences: Sequences) -> Beliefs:
         return self.exact_filter(sequences)[0]
@@ -304,7 +305,7 @@ class ExactObservedModel:
             seen = torch.ones(n, 1, dtype=torch.bool) if observed is None else observed
             joint = _joint(mean, cov, x)
             predicted = DiagonalNormal(joint[0][..., 4:], 0.5 * joint[1][..., 4:, 4].log())
-            x = self.features(after, observed)
+            x = torch.where(seen, after, 0.0)
             log_probs.append(torch.where(seen[:, 0], predicted.log_prob(x), 0.0))
             with_x, without_x = (
                 _condition(*joint, slice(2, 4), slice(4, 5), x),

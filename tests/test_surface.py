@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PUBLIC = {name: getattr(tdvae, name) for name in tdvae.__all__}
 DOCUMENTED = [name for name, value in PUBLIC.items() if not inspect.ismodule(value)]
 SHELLS = ("bash", "zsh")
-LARGE_DEPENDENCIES = ("torch", "matplotlib", "gymnasium", "h5py")
+LARGE_DEPENDENCIES = ("torch", "matplotlib", "gymnasium", "h5py", "pandas", "pyarrow")
 
 
 # Names
@@ -97,6 +97,7 @@ def test_matplotlib_gymnasium_and_h5py_are_loaded_on_use() -> None:
         "load",
         "rollout",
         "forecast",
+        "prepare",
         "stack",
     ]
     assert loaded_after("import tdvae\n" + "\n".join(f"tdvae.{name}" for name in used)) == {"torch"}

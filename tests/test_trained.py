@@ -37,7 +37,7 @@ def surprises(model: Model, settings: OscillatorSettings, x: Tensor, start: int,
 
 
 @pytest.mark.parametrize(
-    ("dt", "share", "error"), [(1, 0.97, 0.01), (5, 0.96, 0.01), (20, 0.95, 0.015), (100, 0.8, 0.03)]
+    ("dt", "share", "error"), [(1, 0.97, 0.01), (5, 0.96, 0.01), (20, 0.95, 0.015), (100, 0.8, 0.04)]
 )
 def test_the_shipped_oscillator_knows_nearly_all_that_can_be_known(dt: int, share: float, error: float) -> None:
     """On sequences that no training saw. 200 leave a standard error of at most ``error``, which is allowed for."""

@@ -66,13 +66,19 @@ def last_weights(run_dir: Path) -> dict[str, Tensor]:
     return checkpoint.newest(run_dir / "checkpoints", "step")[0].tensors["weights"]
 
 
+def metrics(run_dir: Path) -> list[dict[str, float]]:
+    """The logged metrics without the speed, the only one that differs between equal runs."""
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name != "steps_per_second"} for line in lines]
+
+
 def assert_same_run(run_dir: Path, other: Path) -> None:
     first, second = (checkpoint.newest(folder / "checkpoints", "step")[0] for folder in (run_dir, other))
     assert {**first.state, "seconds": None} == {**second.state, "seconds": None}
     for group, tensors in first.tensors.items():
         for name, value in tensors.items():
             assert torch.equal(value, second.tensors[group][name]), (group, name)
-    assert (run_dir / "metrics.jsonl").read_text() == (other / "metrics.jsonl").read_text()
+    assert metrics(run_dir) == metrics(other)
 
 
 def test_run_resumed_with_more_steps_equals_one_long_run(tmp_path: Path) -> None:
@@ -292,6 +298,47 @@ def test_best_validated_weights_are_kept_and_loaded(tmp_path: Path) -> None:
         abs(sum(line[k] for k in ("smoothing", "transition", "reconstruction")) - line["total"]) < 1e-4
         for line in training_lines
     )
+
+
+def test_learning_rate_gradient_norm_and_speed_are_logged(tmp_path: Path) -> None:
+    train(tmp_path / "run", schedule="cosine")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    logged = [line for line in lines if "learning_rate" in line]
+    config = replace(QUICK, schedule="cosine")
+    expected = [config.learning_rate * rate_factor(config, step) for step in range(config.steps)]
+    assert [line["learning_rate"] for line in logged] == pytest.approx(expected)
+    assert all(line["gradient_norm"] > 0 and line["steps_per_second"] > 0 for line in logged)
+
+
+def test_training_stops_when_validation_gets_no_better_also_after_a_resume(tmp_path: Path) -> None:
+    """A learning rate at which the loss grows: the best validation is an early one."""
+    changes: dict[str, Any] = {
+        "learning_rate": 0.5,
+        "muon_learning_rate": 0.5,
+        "steps": 40,
+        "validate_every": 1,
+        "checkpoint_every": 1,
+    }
+    train(tmp_path / "all", **changes)
+    validations = [line["validation"] for line in metrics(tmp_path / "all") if "validation" in line]
+    best, since, steps = math.inf, 0, 0
+    for steps, value in enumerate(validations, start=1):
+        best, since = (value, steps) if value < best else (best, since)
+        if steps - since == 3:
+            break
+    assert steps < 40
+    config = replace(QUICK, **changes, patience=3)
+    result = tdvae.fit(learner(), data(), JUMPS, config, tmp_path / "stopped", data(5), progress="none")
+    assert (result.steps, result.best_step) == (steps, steps - 3)
+    for folder in checkpoint.list_checkpoints(tmp_path / "stopped" / "checkpoints", "step")[:1]:
+        shutil.rmtree(folder)
+    again = tdvae.fit(learner(), data(), JUMPS, config, tmp_path / "stopped", data(5), resume=True, progress="none")
+    assert (again.steps, again.best_step) == (steps, steps - 3)
+
+
+def test_files_are_part_of_the_run(tmp_path: Path) -> None:
+    tdvae.fit(learner(), data(), JUMPS, QUICK, tmp_path / "run", progress="none", files={"notes.txt": b"mine"})
+    assert (tmp_path / "run" / "notes.txt").read_bytes() == b"mine"
 
 
 def test_tensorboard_receives_the_metrics(tmp_path: Path) -> None:

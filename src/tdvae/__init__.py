@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # for type checkers and editors, which do not run `__getattr__`
     from tdvae import data, envs, exact, jumps, likelihood, models, objectives, stack
     from tdvae.errors import CheckpointError, DivergenceError, InputError, TDVAEError
-    from tdvae.forecasting import Recipe, recipe
+    from tdvae.forecasting import Forecaster, Forecasts, OwnData, Recipe, prepare, recipe
     from tdvae.likelihood import Forecast, forecast
     from tdvae.models import TDVAE, TDVAEConfig
     from tdvae.objectives import Learner
@@ -28,11 +28,14 @@ __all__ = [
     "DivergenceError",
     "FitResult",
     "Forecast",
+    "Forecaster",
+    "Forecasts",
     "InputError",
     "Latent",
     "Learner",
     "LossTerms",
     "Monitor",
+    "OwnData",
     "Pairs",
     "Recipe",
     "Sequences",
@@ -51,6 +54,7 @@ __all__ = [
     "load",
     "models",
     "objectives",
+    "prepare",
     "recipe",
     "rollout",
     "stack",
@@ -67,6 +71,10 @@ _DEFINED_IN = {
     "TrainConfig": "tdvae.training",
     "Recipe": "tdvae.forecasting",
     "recipe": "tdvae.forecasting",
+    "prepare": "tdvae.forecasting",
+    "OwnData": "tdvae.forecasting",
+    "Forecaster": "tdvae.forecasting",
+    "Forecasts": "tdvae.forecasting",
     "load": "tdvae.saved",
     "belief_at": "tdvae.rollouts",
     "rollout": "tdvae.rollouts",

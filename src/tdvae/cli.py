@@ -1,4 +1,4 @@
-"""The command line: `tdvae run`, `fit`, `eval`, `rollout`, `bench`, `record`, `convert`.
+"""The command line: `tdvae run`, `fit`, `eval`, `forecast`, `rollout`, `bench`, `record`, `convert`.
 
 Each command imports what it needs when it runs. Help, completion and argument errors are therefore fast: they import
 neither torch nor any other large dependency.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -65,23 +65,50 @@ class Run:
 
 @dataclass(frozen=True)
 class Fit:
-    """Fit a TD-VAE to your own sequences and evaluate its forecasts on held-out sequences."""
+    """Fit a TD-VAE to your own sequences and evaluate its forecasts on held-out ones."""
 
     file: tyro.conf.Positional[Path]
-    """A .npz with x (N, T, …) and optionally lengths (N,), actions (N, T, A), rewards (N, T); or a .npy with x.
-    Floats are continuous, bools binary and integers categorical observations."""
+    """A table (.csv, .parquet): one long series, or several in long format with --id. Arrays (.npz, .npy, .h5): x
+    (N, T, …) and optionally lengths (N,), actions (N, T, A), rewards (N, T), observed; floats are measurements, bools
+    bits, integers classes, bytes (N, T, rows, columns, channels) pictures. A recording of `tdvae record` (.h5)."""
+    values: str | None = None
+    """Columns to forecast, separated by commas; by default all without another role. Arrays: the name of x."""
+    known: str | None = None
+    """Columns whose future is known (prices, set points, actions), separated by commas. Arrays: the name of actions."""
+    id: str | None = None
+    """Tables: the column that tells sequences apart."""
+    time: str | None = None
+    """Tables: the column of time stamps. Missing times become missing steps."""
+    group: str | None = None
+    """Column or array: sequences of one group are not separated by the split."""
+    calendar: bool = False
+    """Add hour, weekday and month from the time stamps to the known inputs, as sine and cosine."""
+    window: int | None = None
+    """Cut the sequences into windows of this many steps. By default only those that are split by time."""
+    stride: int = 1
+    """Steps between the starts of successive training windows."""
+    split: Literal["auto", "time", "sequence"] = "auto"
+    """Split each sequence by time, or by sequence. auto: by time if there are fewer than ten sequences."""
+    test_file: Path | None = None
+    """Test on this file instead of a part of the first."""
+    season: int | None = None
+    """Steps of a season, for the seasonal forecaster that the model is compared with; by default it is looked for."""
     longest_jump: int = 10
     """Train on jumps of 1 to this many time steps."""
     steps: int = 10_000
     """Training steps."""
-    layers: int = 2
-    """Layers of the latent state."""
-    latent: int = 8
-    """Size of each layer of the latent state."""
-    belief: int = 50
+    minutes: float | None = None
+    """Choose the number of training steps so that training takes about this many minutes."""
+    patience: int = 8
+    """Stop after this many of the 20 validations without a better one; 0: never."""
+    layers: int | None = None
+    """Layers of the latent state. By default chosen for the kind of data, as the next two."""
+    latent: int | None = None
+    """Size of each layer of the latent state; for pictures its channels."""
+    belief: int | None = None
     """Size of the recurrent belief network."""
-    batch_size: int = 32
-    """Sequences per training step."""
+    batch_size: int | None = None
+    """Sequences per training step. By default 32; for pictures 8."""
     seed: int = 0
     """Seed of the data split, the initial weights and the training."""
     devices: int = 1
@@ -98,21 +125,86 @@ class Fit:
             raise InputError("--resume: say which run, with --run-dir")
         if self.devices > 1 and self.run_dir is None:
             raise InputError("--devices: several processes need one --run-dir")
-        from tdvae import forecasting, saved
-        from tdvae.reporting.results import summarise
-        from tdvae.reporting.tables import show
+        if self.devices > 1 and self.minutes is not None:
+            raise InputError("--minutes: expected one process, got --devices; say --steps")
+        from tdvae.forecasting.command import Options, fit_file
 
-        own = forecasting.OwnData(self.file, self.seed, self.longest_jump)
-        recipe = own.recipe(self.steps, self.seed, layers=self.layers, latent=self.latent, belief=self.belief)
-        config = replace(recipe.config, batch_size=self.batch_size, devices=self.devices, tensorboard=self.tensorboard)
-        run_dir = self.run_dir or _unused_folder(self.file.stem)
-        forecasting.train(own, replace(recipe, config=config), run_dir, self.resume)
-        if int(os.environ.get("RANK", "0")) > 0:
-            return  # the first process speaks for all
-        measures = summarise([forecasting.evaluate(saved.load(run_dir), own, self.seed)])
-        show(f"{self.file.name}: forecasts of held-out sequences", forecasting.tables(measures))
-        middle = int(own.parts[2].lengths.min()) // 2
-        print(f"the run is in {run_dir}; roll it out with: tdvae rollout {run_dir} --from {middle} --jumps 1,1")
+        sizes = {"layers": self.layers, "latent": self.latent, "belief": self.belief, "batch_size": self.batch_size}
+        fit_file(
+            self.file,
+            Options(
+                columns={
+                    "values": _names(self.values),
+                    "known": _names(self.known),
+                    "id": self.id,
+                    "time": self.time,
+                    "group": self.group,
+                },
+                preparation={
+                    "longest_jump": self.longest_jump,
+                    "calendar": self.calendar,
+                    "window": self.window,
+                    "stride": self.stride,
+                    "split": self.split,
+                    "test": self.test_file,
+                    "season": self.season,
+                },
+                recipe={
+                    "steps": self.steps,
+                    "minutes": self.minutes,
+                    "patience": self.patience,
+                    **{name: size for name, size in sizes.items() if size is not None},
+                },
+                seed=self.seed,
+                devices=self.devices,
+                tensorboard=self.tensorboard,
+            ),
+            self.run_dir or _unused_folder(self.file.stem),
+            self.resume,
+        )
+
+
+def _names(text: str | None) -> list[str] | None:
+    """Names separated by commas."""
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    """Whole numbers separated by commas."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise InputError(f"{option}: expected whole numbers separated by commas, got {text!r}") from error
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Forecast what follows the data of a file, with a run of `tdvae fit`: quantiles in the units of the file."""
+
+    run: tyro.conf.Positional[Path]
+    """Run folder of fit."""
+    data: Path
+    """A file like the one of the training. Values may be missing; known inputs must reach as far as the forecasts."""
+    steps: str = "1"
+    """How many steps ahead, separated by commas. More than the longest trained jump are composed of several jumps."""
+    out: Path = Path("forecast.csv")
+    """The new file: .csv, .parquet or .npz."""
+    quantiles: str = "0.05,0.25,0.5,0.75,0.95"
+    """Levels of the quantiles, separated by commas."""
+    samples: int = 0
+    """Also write this many sampled futures."""
+    seed: int = 0
+    """Seed of the Monte Carlo samples."""
+
+    def main(self) -> None:
+        steps = _numbers("--steps", self.steps)
+        try:
+            levels = [float(part) for part in self.quantiles.split(",")]
+        except ValueError as error:
+            raise InputError(f"--quantiles: expected numbers separated by commas, got {self.quantiles!r}") from error
+        from tdvae.forecasting.command import forecast_file
+
+        forecast_file(self.run, self.data, steps, self.out, levels, self.samples, self.seed)
 
 
 @dataclass(frozen=True)
@@ -121,6 +213,8 @@ class Eval:
 
     run: tyro.conf.Positional[str]
     """Run folder of oscillator, moving-mnist or fit; or a model shipped with the package: oscillator, moving_mnist."""
+    data: Path | None = None
+    """For runs of fit: evaluate on this file instead of the run's own test part."""
     seed: int = 0
     """Seed of the held-out sequences and of the Monte Carlo samples."""
     json: bool = False
@@ -129,7 +223,7 @@ class Eval:
     def main(self) -> None:
         from tdvae.experiments.shared.evaluation import evaluate_saved
 
-        evaluate_saved(self.run, self.seed, self.json)
+        evaluate_saved(self.run, self.seed, self.json, self.data)
 
 
 @dataclass(frozen=True)
@@ -150,10 +244,7 @@ class Rollout:
     """Print JSON instead of a table."""
 
     def main(self) -> None:
-        try:
-            lengths = [int(part) for part in self.jumps.split(",")]
-        except ValueError as error:
-            raise InputError(f"--jumps: expected whole numbers separated by commas, got {self.jumps!r}") from error
+        lengths = _numbers("--jumps", self.jumps)
         from tdvae.experiments.shared.evaluation import rollout_saved
 
         rollout_saved(self.run, self.start, lengths, self.samples, self.seed, self.json)
@@ -250,6 +341,7 @@ Command = (
     Annotated[Run, tyro.conf.subcommand("run")]
     | Annotated[Fit, tyro.conf.subcommand("fit")]
     | Annotated[Eval, tyro.conf.subcommand("eval")]
+    | Annotated[Forecast, tyro.conf.subcommand("forecast")]
     | Annotated[Rollout, tyro.conf.subcommand("rollout")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Record, tyro.conf.subcommand("record")]

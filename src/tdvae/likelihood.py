@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tdvae.data.arrays import ArrayLike, from_arrays
 from tdvae.distributions import Categorical, DiagonalNormal, Distribution
 from tdvae.errors import InputError
 from tdvae.models.base import Model
 from tdvae.models.ssm import StateSpace, one_action
 from tdvae.objectives import TDVAEParts, elbo_terms_from_codes, pair_terms_from_beliefs
-from tdvae.rollouts import rollout
+from tdvae.rollouts import belief_at, rollout
 from tdvae.types import Belief, Pairs, Sequences, State, repeated
 
 MAX_ROWS = 20_000  # samples × pairs per batch: larger batches are not faster and need more memory
@@ -86,9 +87,16 @@ class Forecast:
 
 @torch.no_grad()
 def forecast(
-    model: Model, belief: Belief, dt: int | Sequence[int], samples: int = 200, a: Tensor | None = None
+    model: Model,
+    past: Belief | Sequences | ArrayLike,
+    dt: int | Sequence[int],
+    samples: int = 200,
+    a: Tensor | None = None,
 ) -> Forecast:
-    r"""The density of the observation ``dt`` steps after a belief, estimated by Monte Carlo.
+    r"""The density of the observation ``dt`` steps after the past, estimated by Monte Carlo.
+
+    The past is a belief, or all observations up to now: sequences of one length, or an array (N, T, …) in the units
+    that the model was trained in. For data in other units, see `tdvae.Forecaster`.
 
     It estimates :math:`\int p_B(z_t | b_t)\, p_T(z_{t+δt} | z_t)\, p_D(x_{t+δt} | z_{t+δt})` from ``samples`` states.
     With actions, ``a`` (..., dt, A) holds those of the jump. A list of jumps is made one after another, and the density
@@ -96,16 +104,26 @@ def forecast(
 
     >>> import torch, tdvae
     >>> model = tdvae.load("oscillator")
-    >>> belief = tdvae.belief_at(model, tdvae.data.from_arrays(torch.sin(0.3 * torch.arange(60.0))[None]), t=60)
-    >>> density = tdvae.forecast(model, belief, dt=20)
+    >>> x = torch.sin(0.3 * torch.arange(60.0))[None]
+    >>> density = tdvae.forecast(model, x, dt=20)
     >>> density.mean.shape
     torch.Size([1, 1])
+    >>> belief = tdvae.belief_at(model, tdvae.data.from_arrays(x), t=60)
+    >>> density = tdvae.forecast(model, belief, dt=[20, 20])
     """
+    belief = past if isinstance(past, Belief) else _belief_after(model, past)
     *before, last = [dt] if isinstance(dt, int) else list(dt) or [0]  # 0 is refused as a jump
     state = model.sample_state(belief, _check_positive(samples))
     if before:
         state = rollout(model, state, before, a)[-1]
     return Forecast(model.predict(state, last, None if a is None else a[..., sum(before) :, :]))
+
+
+def _belief_after(model: Model, past: Sequences | ArrayLike) -> Belief:
+    """The belief after all observations of sequences of one length."""
+    sequences = past if isinstance(past, Sequences) else from_arrays(past)
+    _check_equal_lengths(sequences)
+    return belief_at(model, sequences, sequences.horizon)
 
 
 @torch.no_grad()
@@ -167,7 +185,7 @@ def _forward_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: i
         step = model.step(state, dt, actions)
         z, _ = step.p_T.sample()
         decoded = step.p_D(z)
-        state = State(z, model.features(decoded.sample()))
+        state = State(z, model.features_after(state.x, decoded.sample(), dt))
     return decoded.log_prob(*sequences.at(t2))
 
 

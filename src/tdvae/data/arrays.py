@@ -102,23 +102,28 @@ def _mask(
 
 def from_npz(path: str | Path) -> Sequences:
     """Load a .npz file with ``x`` and optionally the other arguments of `from_arrays`; or a .npy file with ``x``."""
-    path = Path(path)
-    try:
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            arrays = {"x": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
-    except FileNotFoundError as error:
-        raise InputError(f"file: expected an existing file, got {path}") from error
-    except OSError as error:
-        raise InputError(f"file: expected a readable file, got {path} ({error.strerror or error})") from error
-    except (ValueError, BadZipFile, EOFError, zlib.error) as error:  # np.load treats other files as pickles
-        raise InputError(f"file: expected a complete .npz or .npy file of numeric arrays, got {path}") from error
+    arrays = read_npz(path)
     known = {"x", "lengths", "actions", "rewards", "observed"}
     if "x" not in arrays or set(arrays) - known:
         raise InputError(
             f"file: expected arrays 'x' and optionally {sorted(known - {'x'})} in {path}, got {sorted(arrays)}"
         )
     return from_arrays(**arrays)
+
+
+def read_npz(path: str | Path) -> dict[str, Array]:
+    """The arrays of a .npz file by name; the array of a .npy file is ``x``."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            return {"x": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
+    except FileNotFoundError as error:
+        raise InputError(f"file: expected an existing file, got {path}") from error
+    except OSError as error:
+        raise InputError(f"file: expected a readable file, got {path} ({error.strerror or error})") from error
+    except (ValueError, BadZipFile, EOFError, zlib.error) as error:  # np.load treats other files as pickles
+        raise InputError(f"file: expected a complete .npz or .npy file of numeric arrays, got {path}") from error
 
 
 def split(

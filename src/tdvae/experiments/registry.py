@@ -21,6 +21,7 @@ EXPERIMENTS: dict[str, str] = {
     "minipacman": "tdvae.experiments.minipacman:EXPERIMENT",
     "minipacman-observed-state": "tdvae.experiments.minipacman:OBSERVED_STATE",
     "minipacman-jumps": "tdvae.experiments.minipacman:JUMPS",
+    "own-data": "tdvae.experiments.own_data:EXPERIMENT",
     "composition": "tdvae.experiments.composition:EXPERIMENT",
     "first-person": "tdvae.experiments.first_person:EXPERIMENT",
 }

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tdvae.forecasting.origins import mean_and_error
 from tdvae.likelihood import Forecast
 from tdvae.models import TDVAE, Model
 from tdvae.models.decoders import CoordinatesDecoder, GaussianDecoder
@@ -37,12 +38,13 @@ class Calibration:
 
 
 @torch.no_grad()
-def calibrate(model: Model, forecasts: Callable[[], Forecasts]) -> Calibration | None:
+def calibrate(model: Model, forecasts: Callable[[], Forecasts], blocks: Tensor | None = None) -> Calibration | None:
     """Choose the scales of a dense TD-VAE with continuous observations and set them; None for other models.
 
     Of the scales whose NLL is within one standard error of the lowest, those nearest to 1 are chosen. The lowest itself
     is often too narrow on other sequences. ``forecasts()`` computes forecasts with the present scales, each time with
-    the same noise. Calling `calibrate` again gives the same result: it starts from a model without calibration.
+    the same noise. Sequences of one of the ``blocks`` may depend on each other; by default each is its own block.
+    Calling `calibrate` again gives the same result: it starts from a model without calibration.
     """
     if not isinstance(model, TDVAE) or not isinstance(model.p_D, CoordinatesDecoder | GaussianDecoder):
         return None
@@ -58,7 +60,8 @@ def calibrate(model: Model, forecasts: Callable[[], Forecasts]) -> Calibration |
         return torch.stack(scores).double().mean(0) if scores else torch.tensor([math.nan])
 
     scored = _search(nll, both=model.p_D.log_noise_scale is not None)
-    chosen = _nearest_to_none(scored)
+    first = scored[0, 0]
+    chosen = _nearest_to_none(scored, torch.arange(len(first)) if blocks is None else blocks)
     _set(model, heads, chosen)
     before, after = (float(scored[scales].mean()) for scales in ((0, 0), chosen))
     if math.isnan(before):  # no sequence is long enough for a forecast
@@ -82,13 +85,13 @@ def _search(score: Callable[[Scales], Tensor], both: bool) -> dict[Scales, Tenso
     return scored
 
 
-def _nearest_to_none(scored: dict[Scales, Tensor]) -> Scales:
+def _nearest_to_none(scored: dict[Scales, Tensor], blocks: Tensor) -> Scales:
     """The smallest change of the scales whose mean score is within one standard error of the lowest."""
     lowest = min(scored.values(), key=lambda score: float(score.mean()))
 
     def is_close(score: Tensor) -> bool:
-        more = score - lowest
-        return float(more.mean()) <= float(more.std(correction=0)) / math.sqrt(len(more))
+        more, error = mean_and_error(score - lowest, blocks)
+        return more <= error
 
     close = [scales for scales, score in scored.items() if is_close(score)] or [(0, 0)]
     return min(close, key=lambda scales: (abs(scales[0]) + abs(scales[1]), scales))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tdvae.forecasting.calibration import calibrate
+from tdvae.forecasting.origins import mean_and_error
 from tdvae.likelihood import Forecast, forecast
 from tdvae.models import Model
 from tdvae.rollouts import belief_at
@@ -35,14 +36,30 @@ class ForecastMonitor(Monitor):
     horizons: Sequence[int]
     starts: Sequence[int]  # numbers of observations before the forecasts
     seed: int = 0
+    blocks: Tensor | None = None  # (N,) sequences of one block may depend on each other
+    initial: dict[str, Tensor] | None = None  # weights that training has to improve on
 
     @classmethod
-    def up_to(cls, longest_jump: int, model: Model, validation: Sequences, seed: int = 0) -> ForecastMonitor:
-        """Forecasts from two starts, with the δt of ``HORIZONS`` up to ``longest_jump``."""
-        some = validation.select(torch.arange(min(len(validation), MOST_SEQUENCES)))
+    def up_to(
+        cls,
+        longest_jump: int,
+        model: Model,
+        validation: Sequences,
+        seed: int = 0,
+        context: int = 0,
+        initial: dict[str, Tensor] | None = None,
+    ) -> ForecastMonitor:
+        """Forecasts with the δt of ``HORIZONS`` up to ``longest_jump``, from two starts, or after ``context`` steps.
+
+        With ``context`` the sequences are windows at successive steps, which overlap.
+        """
+        count = min(len(validation), MOST_SEQUENCES)
+        chosen = torch.arange(count) * len(validation) // count
+        some = validation.select(chosen)
         shortest = int(some.lengths.min())
-        starts = sorted({max(1, int(share * shortest)) for share in STARTS})
-        return cls(model, some, [dt for dt in HORIZONS if dt <= longest_jump], starts, seed)
+        starts = [context] if context else sorted({max(1, int(share * shortest)) for share in STARTS})
+        blocks = chosen // longest_jump if context else None
+        return cls(model, some, [dt for dt in HORIZONS if dt <= longest_jump], starts, seed, blocks, initial)
 
     @torch.no_grad()
     def forecasts(self) -> Iterator[tuple[int, Forecast, Tensor, Tensor | None]]:
@@ -68,5 +85,25 @@ class ForecastMonitor(Monitor):
         return {**named, "score": sum(means.values()) / len(means)} if means else {}
 
     def finish(self) -> dict[str, float]:
-        found = calibrate(self.model, self.forecasts)
+        if self.initial is not None and not self._improved(self.initial):
+            self.model.load_state_dict(self.initial)
+        found = calibrate(self.model, self.forecasts, self.blocks)
         return {} if found is None else {f"calibration/{name}": value for name, value in asdict(found).items()}
+
+    def _improved(self, initial: dict[str, Tensor]) -> bool:
+        """Whether training has improved the forecasts by more than two standard errors."""
+        trained = {name: value.clone() for name, value in self.model.state_dict().items()}
+        after = self._nll()
+        self.model.load_state_dict(initial)
+        before = self._nll()
+        self.model.load_state_dict(trained)
+        if before is None or after is None:
+            return True
+        blocks = torch.arange(len(after)) if self.blocks is None else self.blocks
+        difference, error = mean_and_error(after - before, blocks)
+        return difference < -2 * error
+
+    def _nll(self) -> Tensor | None:
+        """The NLL of each sequence, averaged over its forecasts."""
+        scores = [-density.log_prob(x, observed) for _, density, x, observed in self.forecasts()]
+        return torch.stack(scores).double().mean(0) if scores else None

@@ -1,147 +1,131 @@
-"""A user's own sequences: fit a model, and compare its forecasts of held-out ones with two baselines."""
+"""Runs on users' own sequences: what they keep of the data, and the evaluation of their forecasts."""
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import safetensors
+import safetensors.torch
 import torch
 from torch import Tensor
 
-from tdvae.data import from_npz, split
-from tdvae.distributions import Bernoulli, Categorical, DiagonalNormal, Distribution
+from tdvae.distributions import Categorical, DiscretisedLogistic
 from tdvae.errors import InputError
-from tdvae.forecasting.recipe import Recipe, recipe
-from tdvae.likelihood import Forecast, forecast
-from tdvae.models import Model
-from tdvae.models.build import check_classes
-from tdvae.models.config import RecurrentConfig
+from tdvae.forecasting import splits
+from tdvae.forecasting.encoding import Encoding
+from tdvae.forecasting.evaluation import LABELS, MOST_ORIGINS, Evaluation, Scores, comparisons, verdict
+from tdvae.forecasting.evaluation import evaluate as evaluate_forecasts
+from tdvae.forecasting.origins import Origins, held_out_origins
+from tdvae.forecasting.preparation import HeldOut, new_sequences
+from tdvae.forecasting.recipe import DATA_FILE
+from tdvae.forecasting.series import Array, Columns, Series
+from tdvae.forecasting.sources import Source
+from tdvae.likelihood import forecast
+from tdvae.models import ConvTDVAEConfig, Model
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, by_key
 from tdvae.rollouts import belief_at
 from tdvae.saved import SavedModel
-from tdvae.training import FitResult
 from tdvae.training.config import derive_seed
-from tdvae.types import Sequences, missing_as_nan
+from tdvae.types import Sequences
 
-NAME = "fit"
 HORIZONS = (1, 2, 5, 10, 20, 50, 100)
-SAMPLES = 200
-ORIGINS = 5  # of forecasts in each test sequence, as far as they leave room for δt
-LABELS = {
-    "nll": "NLL of the model, nats per step",
-    "coverage_50": "coverage of its 50 % interval",
-    "coverage_90": "coverage of its 90 % interval",
-    "nll_last_value": "… of the last value, with fitted spread",
-    "nll_marginal": "… of the marginal",
+PICTURE_SAMPLES, MOST_PICTURES = 20, 16  # forecasts of pictures take long
+MEASURE_LABELS = {
+    "nll": "NLL per dimension, nats",
+    "crps": "CRPS per dimension",
+    "rmse": "root mean square error",
+    "coverage_50": "inside its 50 % interval",
+    "coverage_90": "inside its 90 % interval",
 }
 
 
-@dataclass(frozen=True)
-class OwnData:
-    """Where a run's sequences come from, and how they were split: enough to find its test sequences again."""
+@dataclass(frozen=True, eq=False)
+class RunData:
+    """What a run keeps of its data: how to read and encode more of them, and the parts for its evaluation."""
 
-    file: Path
-    split_seed: int
+    encoding: Encoding
+    columns: Columns
     longest_jump: int
-
-    @cached_property
-    def parts(self) -> tuple[Sequences, Sequences, Sequences]:
-        """Training, validation and test sequences; read from the file once."""
-        return split(from_npz(self.file), self.split_seed)
-
-    def info(self) -> dict[str, Any]:
-        return {
-            "experiment": NAME,
-            "file": str(self.file.resolve()),
-            "sha256": hashlib.sha256(self.file.read_bytes()).hexdigest(),
-            "split_seed": self.split_seed,
-            "longest_jump": self.longest_jump,
-        }
+    window: int | None
+    season: int | None
+    history: Sequences  # the training part
+    test: HeldOut
 
     @classmethod
-    def from_info(cls, info: dict[str, Any]) -> OwnData:
-        own = cls(Path(info["file"]), info["split_seed"], info["longest_jump"])
-        if not own.file.exists() or own.info()["sha256"] != info["sha256"]:
-            raise InputError(f"file: {own.file}, which this run was trained on, is gone or has changed")
-        return own
+    def of(cls, found: SavedModel) -> RunData:
+        info, path = found.info, Path(found.source) / DATA_FILE
+        if "encoding" not in info:
+            raise InputError(f"run: expected a run of `tdvae fit` of this version, got {found.source}")
+        try:
+            tensors = safetensors.torch.load(path.read_bytes())
+        except (OSError, safetensors.SafetensorError) as error:
+            raise InputError(f"run: expected an undamaged {DATA_FILE} in {found.source} ({error})") from error
+        parts: dict[str, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            part, _, of = name.partition(".")
+            parts.setdefault(part, {})[of] = tensor
+        return cls(
+            Encoding.from_description(info["encoding"]),
+            Columns.from_description(info["columns"]),
+            info["longest_jump"],
+            info["window"],
+            info["season"],
+            Sequences(**parts["history"]),
+            HeldOut(Sequences(**parts["test"]), info["context"]),
+        )
 
-    def recipe(self, steps: int, seed: int, **model_options: Any) -> Recipe:
-        """The recipe for the training part. Classes are counted over all parts, since a rare one may be in one only."""
-        data = self.parts[0]
-        if not data.x.is_floating_point() and data.x.dtype != torch.bool:
-            classes = max(int(part.x.max()) for part in self.parts) + 1
-            check_classes(classes)
-            model_options["classes"] = classes
-        return recipe(data, self.longest_jump, steps, seed, **model_options)
+    def read(self, source: Source) -> tuple[Series, Sequences]:
+        """Read new data as the training data were read."""
+        return new_sequences(self.encoding, self.columns, source)
+
+    def held_out(self, source: Source) -> HeldOut:
+        """New data for an evaluation: cut like the training data."""
+        series, sequences = self.read(source)
+        spans = [splits.Span(number, 0, length) for number, length in enumerate(series.lengths)]
+        if self.window is None or max(series.lengths) <= self.window:
+            return HeldOut(sequences)
+        windows, context = splits.held_out_windows(spans, self.window, self.longest_jump, history=False)
+        return HeldOut(splits.Windows.of(sequences, windows).all(), context)
 
 
-def train(own: OwnData, recipe: Recipe, run_dir: Path, resume: bool) -> FitResult:
-    """Fit the recipe's model to the file's training part, with its validation part for the choice of weights."""
-    data, validation, test = own.parts
-    shortest = min(int(part.lengths.min()) for part in (data, validation))
-    if own.longest_jump > shortest:
-        raise InputError(f"longest_jump: {own.longest_jump} steps do not fit the shortest sequence of {shortest}")
-    if int(test.lengths.min()) < 2:
-        raise InputError("lengths: a test sequence of a single step has nothing to forecast, expected at least 2")
-    return recipe.fit(data, validation, run_dir, resume, own.info())
+def evaluate(
+    model: Model, data: Sequences, held_out: HeldOut, longest_jump: int, seed: int, season: int | None = None
+) -> Evaluation:
+    """Forecasts of the test sequences by δt from rolling origins, beside baselines fitted on the training part."""
+    horizons = [dt for dt in HORIZONS if dt <= longest_jump]
+    if isinstance(model.config, ConvTDVAEConfig):
+        return _evaluate_pictures(model, data, held_out.sequences, horizons, seed)
+    return evaluate_forecasts(model, data, held_out.sequences, horizons, season, seed, origins(held_out, longest_jump))
+
+
+def origins(held_out: HeldOut, longest_jump: int) -> Origins:
+    """Where the forecasts of held-out sequences begin."""
+    return held_out_origins(held_out.sequences, held_out.context, longest_jump, MOST_ORIGINS)
 
 
 @torch.no_grad()
-def evaluate(model: Model, own: OwnData, seed: int) -> Measures:
-    """Forecasts of the test sequences by δt, from several origins. The baselines are fitted on the training part."""
-    data, _, test = own.parts
-    torch.manual_seed(derive_seed(seed))
-    shortest = int(test.lengths.min())
-    origins = _origins(shortest)
-    beliefs = {origin: belief_at(model, test, origin) for origin in origins}
-    scores: dict[str, dict[str, list[Tensor]]] = {}
-    for dt in HORIZONS:
-        if dt > own.longest_jump or dt >= int(data.lengths.max()):
-            continue
-        for origin in (origin for origin in origins if origin + dt <= shortest):
-            actions = None if test.actions is None else test.actions[:, origin : origin + dt]
-            density = forecast(model, beliefs[origin], dt, SAMPLES, actions)
-            last, (future, observed) = _last_observed(test, origin, data), test.at(origin + dt)
-            some = torch.ones(len(test), dtype=torch.bool) if observed is None else observed.flatten(1).any(1)
-            for name, values in _scores(density, data, model, last, future, observed, dt).items():
-                scores.setdefault(name, {}).setdefault(str(dt), []).append(values[some])
-    return {name: {dt: float(torch.cat(v).mean()) for dt, v in by_dt.items()} for name, by_dt in scores.items()}
-
-
-def _origins(shortest: int) -> list[int]:
-    """After how many observations forecasts begin: evenly spaced from the first third of the shortest sequence on."""
-    first = max(1, shortest // 3)
-    return sorted(set(torch.linspace(first, max(first, shortest - 1), ORIGINS).long().tolist()))
-
-
-def _scores(
-    density: Forecast, data: Sequences, model: Model, last: Tensor, future: Tensor, observed: Tensor | None, dt: int
-) -> dict[str, Tensor]:
-    """The model's and the baselines' scores of what each sequence has observed."""
-    scores = {"nll": -density.log_prob(future, observed)}
-    if data.x.is_floating_point():
-        place = (density.cdf(future) - 0.5).abs()
-        for width in (50, 90):
-            inside = missing_as_nan((place <= width / 200).float(), observed)
-            scores[f"coverage_{width}"] = inside.flatten(1).nanmean(1)
-        scores["nll_last_value"] = -_last_value(data, last, dt).log_prob(future, observed)
-    scores["nll_marginal"] = -_marginal(data, model).log_prob(future, observed)
-    return scores
-
-
-def _last_observed(test: Sequences, origin: int, data: Sequences) -> Tensor:
-    """The last observed value of each channel up to ``origin``, or the mean of the training data if there is none."""
-    if test.observed is None:
-        return test.x[:, origin - 1]
-    last = missing_as_nan(data.x, data.observed)[data.mask].nanmean(0).expand_as(test.x[:, 0])
-    for t in range(1, origin + 1):
-        x, observed = test.at(t)
-        last = torch.where(observed, x, last)  # type: ignore[arg-type]
-    return last
+def _evaluate_pictures(
+    model: Model, data: Sequences, test: Sequences, horizons: Sequence[int], seed: int
+) -> Evaluation:
+    """The NLL of some pictures, from the middle of each sequence, beside the frequencies of each pixel's levels."""
+    count = min(len(test), MOST_PICTURES)
+    test = test.select(torch.arange(count) * len(test) // count)
+    start, marginal, size = max(1, int(test.lengths.min()) // 2), _levels(data), test.x[0, 0].numel()
+    found: dict[str, dict[int, Scores]] = {"tdvae": {}, "marginal": {}}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(seed))
+        belief = belief_at(model, test, start)
+        for dt in (dt for dt in horizons if start + dt <= int(test.lengths.min())):
+            actions = None if test.actions is None else test.actions[:, start : start + dt]
+            x, _ = test.at(start + dt)
+            density = forecast(model, belief, dt, PICTURE_SAMPLES, actions)
+            found["tdvae"][dt] = Scores(-density.log_prob(x) / size)
+            found["marginal"][dt] = Scores(-marginal.log_prob(_level(x)) / size)
+    return Evaluation(found, {dt: torch.arange(count) for dt in found["tdvae"]})
 
 
 class OwnDataRuns:
@@ -151,47 +135,50 @@ class OwnDataRuns:
     def paper(self) -> Measures:
         return {}
 
-    def evaluate(self, found: SavedModel, seed: int) -> Measures:
-        return evaluate(found.model, OwnData.from_info(found.info), seed)
+    def evaluate(self, found: SavedModel, seed: int, source: Source | None = None) -> Measures:
+        """Evaluate a run on its test part, or on new data."""
+        own = RunData.of(found)
+        held_out = own.test if source is None else own.held_out(source)
+        return evaluate(found.model, own.history, held_out, own.longest_jump, seed, own.season).with_differences()
 
     def tables_of_run(self, content: dict[str, Any]) -> list[Block]:
         return tables(content["measures"])
 
     def held_out(self, found: SavedModel, seed: int) -> Sequences:
         """One of the test sequences, chosen by ``seed``."""
-        test = OwnData.from_info(found.info).parts[2]
+        test = RunData.of(found).test.sequences
         return test.select(torch.tensor([seed % len(test)]))
+
+    def channels(self, found: SavedModel) -> Sequence[str]:
+        return RunData.of(found).encoding.channels
+
+    def in_units(self, found: SavedModel, x: Tensor) -> Array:
+        return RunData.of(found).encoding.decode(x)
 
 
 def tables(measures: Measures) -> list[Block]:
-    """The summarised measures: a row for each forecaster, a column for each δt."""
-    return [by_key(((label, measures[name]) for name, label in LABELS.items() if name in measures), "δt = {}")]
+    """The summarised measures of `Evaluation.with_differences`: forecasters by δt, and what they mean in a sentence."""
+    rows = [
+        (f"{label}: {LABELS[forecaster]}", by_dt)
+        for measure, label in MEASURE_LABELS.items()
+        for forecaster, by_dt in measures.get(measure, {}).items()
+        if forecaster == "tdvae" or not measure.startswith("coverage")
+    ]
+    return [by_key(rows, "δt = {}"), verdict(comparisons(measures["nll"], measures))]
 
 
 RUNS = OwnDataRuns()
 
 
-def _marginal(data: Sequences, model: Model) -> Distribution:
-    """The best density that ignores time: each dimension's own frequencies, or mean and spread."""
-    steps, ndim = missing_as_nan(data.x, data.observed)[data.mask], data.x.ndim - 2
-    if data.x.is_floating_point():
-        return DiagonalNormal(steps.nanmean(0), _log_spread(steps - steps.nanmean(0)), event_ndim=ndim)
-    if data.x.dtype == torch.bool:
-        share = (steps.float().sum(0) + 0.5) / (len(steps) + 1)
-        return Bernoulli(torch.logit(share), event_ndim=ndim)
-    assert isinstance(model.config, RecurrentConfig)  # only such models have classes
-    counts = torch.nn.functional.one_hot(steps, model.config.classes or -1).sum(0) + 0.5
-    return Categorical(counts.log(), event_ndim=ndim)
+def _levels(data: Sequences) -> Categorical:
+    """The frequencies of the 256 levels of each pixel."""
+    levels = DiscretisedLogistic.LEVELS
+    steps = _level(data.x[data.mask])
+    size = steps[0].numel()
+    index = steps.flatten(1) + levels * torch.arange(size)
+    counts = torch.bincount(index.flatten(), minlength=size * levels).view(*steps.shape[1:], levels) + 0.5
+    return Categorical(counts.log(), event_ndim=steps.ndim - 1)
 
 
-def _last_value(data: Sequences, last: Tensor, dt: int) -> DiagonalNormal:
-    """Tomorrow as today: the last value, with the spread that changes over δt had in training."""
-    x = missing_as_nan(data.x, data.observed)
-    change = x[:, dt:] - x[:, :-dt]
-    real = data.mask[:, dt:]
-    return DiagonalNormal(last, _log_spread(change[real]).expand_as(last), event_ndim=last.ndim - 1)
-
-
-def _log_spread(values: Tensor) -> Tensor:
-    """log of the root mean square; a constant sensor gets a small one instead of 0."""
-    return values.square().nanmean(0).sqrt().clamp(min=1e-6).log()
+def _level(x: Tensor) -> Tensor:
+    return (x * (DiscretisedLogistic.LEVELS - 1)).round().long()

@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass
+import tempfile
+import time
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import safetensors.torch
 import torch
 
 from tdvae.errors import InputError
+from tdvae.forecasting.linear import fit_linear_part
 from tdvae.forecasting.monitor import ForecastMonitor
+from tdvae.forecasting.origins import CONTEXT_SHARE, held_out_origins
+from tdvae.forecasting.preparation import OwnData
 from tdvae.jumps import Jumps, Uniform, Widening
-from tdvae.models import for_data
+from tdvae.models import TDVAE, ConvTDVAEConfig, for_data, for_pictures
+from tdvae.models.build import check_classes
 from tdvae.objectives import Learner
-from tdvae.training import FitResult, TrainConfig, fit
+from tdvae.training import FitResult, Monitor, TrainConfig, fit
 from tdvae.training.config import derive_seed
 from tdvae.training.log import Progress
-from tdvae.types import Sequences
+from tdvae.types import Sequences, SequenceSource
 
 VALIDATIONS = 20  # per training
+PATIENCE = 8  # validations without a better one, after which training stops
 CURRICULUM = 0.35  # share of the training in which the longest jump grows from 2 steps to its final length
 WARMUP = 200  # steps; at most a tenth of the training
+LEAST_STEPS = 100  # of a training within a number of minutes
+TRAINING_SHARE = 0.85  # of these minutes; the rest is for validation and evaluation
+DATA_FILE = "data.safetensors"  # in a run folder
+MOST_LAGS, MOST_NUMBERS = 36, 240  # of the linear part: last observations, and numbers in them
+MOST_LINEAR_JUMPS = 100
+MOST_HISTORY = 5_000  # sequences that the linear part is fitted on
+MOST_ORIGINS = 1_000  # of validation sequences that choose its form
 
 
 @dataclass(frozen=True)
@@ -40,27 +58,104 @@ class Recipe:
 
     def fit(
         self,
-        data: Sequences,
-        validation: Sequences,
-        run_dir: str | Path,
+        data: SequenceSource | OwnData,
+        validation: SequenceSource | None = None,
+        run_dir: str | Path = "runs/own",
         resume: bool = False,
         info: dict[str, Any] | None = None,
         progress: Progress = "bar",
     ) -> FitResult:
-        """Train with `tdvae.fit`. Forecasts of the validation sequences choose the weights and calibrate them."""
-        monitor = ForecastMonitor.up_to(self.jumps.longest, self.learner.model, validation, self.config.seed)
-        return fit(self.learner, data, self.jumps, self.config, run_dir, validation, resume, info, progress, monitor)
+        """Train with `tdvae.fit`. Forecasts of the validation sequences choose the weights and calibrate them.
+
+        Before training, the linear part of the model is fitted by least squares. If training does not improve the
+        forecasts of the validation sequences by more than two standard errors, the model stays the linear regression
+        that it started from.
+
+        Prepared data have a validation part of their own, and the run keeps what it needs of them to be evaluated and
+        to forecast. For pictures, whose forecasts take long, the loss chooses the weights.
+        """
+        files: dict[str, bytes] = {}
+        if isinstance(data, OwnData):
+            checked, context, own = data.validated.sequences, data.validated.context, data
+            train, validation, info = own.train, own.validation, {**own.info(), **(info or {})}
+            files, history = {DATA_FILE: _stored(own)}, own.history
+        else:
+            train, context = data, 0
+            if validation is None:
+                raise InputError("validation: expected sequences, unless the data come from tdvae.prepare; got None")
+            checked = validation.select(torch.arange(len(validation)))
+            history = data.select(torch.arange(min(len(data), MOST_HISTORY)))
+        monitor, model = None, self.learner.model
+        if isinstance(model, TDVAE) and not isinstance(model.config, ConvTDVAEConfig):
+            longest, seed = self.jumps.longest, self.config.seed
+            initial = None
+            if model.linear is not None:
+                fit_linear_part(model, history, checked, held_out_origins(checked, context, longest, MOST_ORIGINS))
+                initial = deepcopy(model.state_dict())
+            monitor = ForecastMonitor.up_to(longest, model, checked, seed, context, initial)
+        return fit(
+            self.learner, train, self.jumps, self.config, run_dir, validation, resume, info, progress, monitor, files
+        )
+
+    def describe(self) -> str:
+        """The kind of model and its size, in words."""
+        model = self.learner.model
+        kind = "convolutional" if isinstance(model.config, ConvTDVAEConfig) else "dense"
+        return f"{kind} TD-VAE with {sum(p.numel() for p in model.parameters()):,} parameters"
+
+    def seconds_per_step(self, data: SequenceSource | OwnData) -> float:
+        """The time of a training step, measured on a copy of the model."""
+        train = data.train if isinstance(data, OwnData) else data
+        clock = _Clock()
+        config = replace(self.config, steps=10, validate_every=2, checkpoint_every=10, tensorboard=False)
+        with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
+            fit(deepcopy(self.learner), train, self.jumps, config, Path(folder) / "run", progress="none", monitor=clock)
+        return median(later - earlier for earlier, later in itertools.pairwise(clock.times)) / 2
 
 
-def recipe(data: Sequences, longest_jump: int = 10, steps: int = 10_000, seed: int = 0, **model_options: Any) -> Recipe:
+class _Clock(Monitor):
+    """Notes the time of each validation."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def measure(self) -> dict[str, float]:
+        self.times.append(time.monotonic())
+        return {}
+
+
+def _stored(own: OwnData) -> bytes:
+    """The stored parts as a safetensors file, with tensors named PART.FIELD."""
+    tensors = {
+        f"{part}.{name}": tensor.contiguous()
+        for part, sequences in own.stored.items()
+        for name, tensor in sequences.named().items()
+    }
+    return safetensors.torch.save(tensors)
+
+
+def recipe(
+    data: Sequences | OwnData,
+    longest_jump: int | None = None,
+    steps: int = 10_000,
+    seed: int = 0,
+    minutes: float | None = None,
+    patience: int = PATIENCE,
+    batch_size: int | None = None,
+    **model_options: Any,
+) -> Recipe:
     """The model and the training that `tdvae fit` uses for sequences like ``data``.
 
     Args:
-        data: the training sequences. They determine the likelihood, the sizes and the standardisation.
-        longest_jump: jumps of 1 to this many steps are learned.
+        data: the training sequences, or data from `tdvae.prepare`. They determine the likelihood, the kind of model
+            (convolutional for pictures), the sizes and the standardisation.
+        longest_jump: jumps of 1 to this many steps are learned; by default 10, or that of the prepared data.
         steps: training steps. The curriculum and the learning-rate schedule are shares of it.
         seed: seed of the initial weights and of the training.
-        **model_options: fields of `TDVAEConfig` that differ from those of `tdvae.models.for_data`.
+        minutes: choose the number of steps for a training of about this many minutes, from the time of a few steps.
+        patience: training stops after this many of its 20 validations without a better one; 0 means never.
+        batch_size: sequences per training step.
+        **model_options: fields of the model's config that differ from the defaults.
 
     >>> import numpy as np, tdvae
     >>> data = tdvae.data.from_arrays(np.sin(np.arange(40) * np.linspace(0.2, 0.6, 50)[:, None]))
@@ -70,24 +165,82 @@ def recipe(data: Sequences, longest_jump: int = 10, steps: int = 10_000, seed: i
 
     To train: ``recipe.fit(data, validation, run_dir="runs/mine")``.
     """
-    for name, value in (("longest_jump", longest_jump), ("steps", steps)):
+    longest = _longest_jump(data, longest_jump)
+    for name, value in (("longest_jump", longest), ("steps", steps)):
         if value < 1:
             raise InputError(f"{name}: expected at least 1, got {value}")
-    interval = max(1, steps // VALIDATIONS)
-    config = TrainConfig(
-        steps=steps,
+    if minutes is not None and not minutes > 0:
+        raise InputError(f"minutes: expected a positive number, got {minutes}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(seed))
+        model = _model(data, longest, model_options)
+    config = _schedule(_train_config(model, seed, batch_size), steps, patience)
+    jumps = Widening(Uniform(1, longest), start=2, until=CURRICULUM)
+    made = Recipe(Learner(model), jumps, config)
+    if minutes is None:
+        return made
+    affordable = int(TRAINING_SHARE * 60 * minutes / made.seconds_per_step(data))
+    return replace(made, config=_schedule(config, max(LEAST_STEPS, affordable), patience))
+
+
+def _longest_jump(data: Sequences | OwnData, given: int | None) -> int:
+    if not isinstance(data, OwnData):
+        return 10 if given is None else given
+    if given not in (None, data.longest_jump):
+        raise InputError(f"longest_jump: expected {data.longest_jump}, as the data were prepared for, got {given}")
+    return data.longest_jump
+
+
+def _model(data: Sequences | OwnData, longest_jump: int, options: dict[str, Any]) -> TDVAE:
+    octaves = max(8, math.ceil(math.log2(longest_jump)) + 1)  # δt up to twice the longest jump is distinguished
+    if isinstance(data, OwnData):
+        some = data.history
+        if data.encoding.kind == "picture":
+            return for_pictures(
+                tuple(some.x.shape[2:]), data.encoding.actions, rewards=some.rewards is not None, **options
+            )
+        if data.encoding.classes is not None:
+            check_classes(data.encoding.classes, tuple(some.x.shape[2:]))
+            options = {"classes": data.encoding.classes, **options}
+        linear = _linear_part(some, data.window, longest_jump, options)
+        return for_data(some, **{"octaves": octaves, **linear, **options})
+    linear = _linear_part(data, None, longest_jump, options)
+    return for_data(data, **{"octaves": octaves, **linear, **options})
+
+
+def _linear_part(data: Sequences, window: int | None, longest_jump: int, options: dict[str, Any]) -> dict[str, int]:
+    """The size of the linear part, for vectors of numbers; none if an option rules it out."""
+    ruled_out = ("likelihood", "observed_state", "noise", "max_latent_dt", "smoothing_sees_b2")
+    size = math.prod(data.x.shape[2:])
+    if not data.x.is_floating_point() or data.x.ndim != 3 or size > MOST_NUMBERS or options.keys() & set(ruled_out):
+        return {}
+    lags = min(MOST_LAGS, MOST_NUMBERS // size, math.ceil((window or int(data.lengths.max())) / CONTEXT_SHARE))
+    return {"linear_jumps": min(longest_jump, MOST_LINEAR_JUMPS), "lags": lags}
+
+
+def _train_config(model: TDVAE, seed: int, batch_size: int | None) -> TrainConfig:
+    """The optimiser and the batches; those of pictures are the first-person experiment's."""
+    pictures = isinstance(model.config, ConvTDVAEConfig)
+    return TrainConfig(
+        batch_size=batch_size if batch_size is not None else 8 if pictures else 32,
+        pairs=8 if pictures else 32,
         optimizer="muon",
-        muon_matrices="all",
-        learning_rate=2e-3,
-        clip=1.0,
+        muon_matrices="inner" if pictures else "all",
+        learning_rate=3e-3 if pictures else 2e-3,
+        muon_learning_rate=0.1 if pictures else 0.01,
+        clip=10.0 if pictures else 1.0,
         schedule="cosine",
-        warmup=min(WARMUP, steps // 10),
         seed=seed,
+    )
+
+
+def _schedule(config: TrainConfig, steps: int, patience: int) -> TrainConfig:
+    interval = max(1, steps // VALIDATIONS)
+    return replace(
+        config,
+        steps=steps,
+        warmup=min(WARMUP, steps // 10),
+        patience=patience,
         validate_every=interval,
         checkpoint_every=interval,
     )
-    octaves = max(8, math.ceil(math.log2(longest_jump)) + 1)  # δt up to twice the longest jump is distinguished
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(seed))
-        model = for_data(data, **{"octaves": octaves, **model_options})
-    return Recipe(Learner(model), Widening(Uniform(1, longest_jump), start=2, until=CURRICULUM), config)

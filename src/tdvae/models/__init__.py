@@ -1,7 +1,7 @@
 """Models with a common interface (`Model`), and functions that build them from a config or for a data set."""
 
 from tdvae.models.base import Model
-from tdvae.models.build import build, for_data
+from tdvae.models.build import build, for_data, for_pictures
 from tdvae.models.config import ConvTDVAEConfig, FilteringConfig, MeanFieldConfig, NextStepConfig, TDVAEConfig
 from tdvae.models.nextstep import NextStep
 from tdvae.models.ssm import Filtering, MeanField, StateSpace
@@ -21,4 +21,5 @@ __all__ = [
     "TDVAEConfig",
     "build",
     "for_data",
+    "for_pictures",
 ]

@@ -17,6 +17,7 @@ from tdvae.models.config import LatentConfig, ModelConfig, RecurrentConfig, desc
 from tdvae.models.decoders import Decoder
 from tdvae.nn.dense import ObservationEncoder
 from tdvae.nn.ladder import Conditional, LadderDistribution
+from tdvae.nn.linear import shift_window
 from tdvae.nn.recurrent import BeliefNetwork
 from tdvae.types import Belief, Latent, Sequences, State, combine_states
 
@@ -133,18 +134,21 @@ class RecurrentModel(Model):
         self.encoder, self.belief, self.read = encoder, belief, read
         # Learned features of x_0, before the first observation, for models whose state includes the observation.
         self.x_0: nn.Parameter | None = None
+        self.lags: int = getattr(config, "lags", 1)  # last observations in the state
         if isinstance(config, LatentConfig) and config.observed_state:
             assert isinstance(encoder, ObservationEncoder)
             self.x_0 = nn.Parameter(torch.zeros(encoder.features_size))
 
     def initial(self, batch_size: int) -> Belief:
-        return replace(self.belief.initial(batch_size), x=None if self.x_0 is None else self.x_0.expand(batch_size, -1))
+        x = None if self.x_0 is None else self.x_0.repeat(self.lags).expand(batch_size, -1)
+        return replace(self.belief.initial(batch_size), x=x)
 
     def update(self, belief: Belief, x: Tensor, a: Tensor | None = None, r: Tensor | None = None) -> Belief:
         self._check_event(x, lead=1)
         observed = self._present(x)
         inputs = self._belief_inputs(x[:, None], _one_step(observed), _one_step(a), _one_step(r))
-        return replace(self.belief.scan(belief, inputs)[1], x=self.features(x, observed))
+        one = torch.ones(len(x), dtype=torch.long, device=x.device)
+        return replace(self.belief.scan(belief, inputs)[1], x=self.features_after(belief.x, x, one, observed))
 
     def features(self, x: Tensor, observed: Tensor | None = None) -> Tensor | None:
         """The features of an observation for p_T and p_D; None if the state does not include the observation."""
@@ -154,11 +158,29 @@ class RecurrentModel(Model):
         return self.encoder.features(x, observed)
 
     def features_at(self, sequences: Sequences, t: Tensor) -> Tensor | None:
-        """The features of x_t at times t (N, ...) of each sequence, (N, ..., E); learned ones for t = 0."""
+        """The features of x_t at times t (N, ...) of each sequence, (N, ..., E); learned ones for t = 0.
+
+        With ``lags`` above 1 those of x_{t-1}, … follow, (N, ..., lags · E); before x_1 they are those of x_1.
+        """
         if self.x_0 is None:
             return None
-        features = self.features(*sequences.at(t.clamp(min=1)))
-        return torch.where((t > 0)[..., None], features, self.x_0)  # type: ignore[arg-type]
+        times = t[..., None] - torch.arange(self.lags, device=t.device)
+        features = self.features(*sequences.at(times.clamp(min=1)))
+        return torch.where((t > 0)[..., None, None], features, self.x_0).flatten(-2)  # type: ignore[arg-type]
+
+    def features_after(
+        self, before: Tensor | None, x: Tensor, dt: Tensor, observed: Tensor | None = None
+    ) -> Tensor | None:
+        """The features of the observations in a state, after a jump of ``dt`` steps to the observation x."""
+        new = self.features(x, observed)
+        if self.x_0 is None or self.lags == 1 or new is None or before is None:
+            return new
+        first = (before == self.x_0.repeat(self.lags)).all(-1, keepdim=True)  # x is the first observation
+        return torch.where(first, new.repeat(*[1] * (new.ndim - 1), self.lags), shift_window(before, new, dt))
+
+    def last_features(self, x: Tensor | None) -> Tensor | None:
+        """The features of the last observation, of those in a state."""
+        return None if x is None or self.x_0 is None else x[..., : len(self.x_0)]
 
     def check_state(self, state: State) -> None:
         """Raise if a state lacks the observation that the model's transition is conditioned on."""
@@ -174,8 +196,9 @@ class RecurrentModel(Model):
             raise InputError("state: expected a model with observed_state=True, got observed_state=False; use decode")
         self.check_state(state)
         assert isinstance(self.encoder, ObservationEncoder)
-        assert state.x is not None
-        return self.encoder.observation(state.x)
+        last = self.last_features(state.x)
+        assert last is not None
+        return self.encoder.observation(last)
 
     def _decode_state(self, decoder: Decoder, state: State) -> Distribution:
         """Implementation of `decode` for models with a latent state."""
@@ -188,12 +211,12 @@ class RecurrentModel(Model):
             return PointMass(x, ndim)
         return Categorical(F.one_hot(x, classes).to(state.z.layers[0].dtype).log(), ndim)
 
-    def _sample_step(self, step: Step) -> State:
-        """Draw z_t2 from a step, and x_t2 if the state includes the observation."""
+    def _sample_step(self, step: Step, before: State, dt: Tensor) -> State:
+        """Draw z_t2 from a step of ``dt`` from the state ``before``, and x_t2 if the state includes the observation."""
         z, _ = step.p_T.sample()
         if self.x_0 is None:
             return State(z)
-        return State(z, self.features(step.p_D(z).sample()), step.origin)
+        return State(z, self.features_after(before.x, step.p_D(z).sample(), dt), step.origin)
 
     def filter(self, sequences: Sequences) -> Beliefs:
         """The beliefs at all times. Codes beyond the length of a sequence are not defined, and may not be computed."""

@@ -35,6 +35,7 @@ from tdvae.models.tdvae import TDVAE, BeliefLadder, SmoothingLadder, TransitionL
 from tdvae.nn.conv import ConvSizes, FrameEncoder, block_runner
 from tdvae.nn.dense import JumpEmbedding, MapFactory, ObservationEncoder, map_factory
 from tdvae.nn.drift import Drift, Residual, Rotation
+from tdvae.nn.linear import LinearForecast
 from tdvae.nn.recurrent import (
     ActionSummary,
     BeliefNetwork,
@@ -49,6 +50,7 @@ from tdvae.types import Sequences
 FEW_NUMBERS = 32  # per step: up to here a linear recurrence is cheap
 CONSTANT = 1e-6  # a sensor whose spread is at most this share of its mean is constant: that is rounding in float32
 MOST_CLASSES = 512  # more in a data set are taken for measurements
+MOST_LOGITS = 100_000  # of an observation with rows and columns: more are hardly meant
 
 
 @overload
@@ -107,7 +109,13 @@ def _tdvae(config: TDVAEConfig) -> TDVAE:
     p_T = TransitionLadder(
         sizes, make_map, transition_dt, drift, summary, config.init_log_sigma, config.max_latent_dt, observed
     )
-    return TDVAE(config, encoder, belief, read, p_B, q_S, p_T, _state_decoder(config, p_T, observed))
+    if not config.linear_jumps:
+        return TDVAE(config, encoder, belief, read, p_B, q_S, p_T, _state_decoder(config, p_T, observed))
+    size = math.prod(config.event_shape)
+    linear = LinearForecast(config.lags, size, config.linear_jumps, config.actions)
+    inputs = config.latent * config.layers + 2 * size + p_T.features_size
+    p_D = GaussianDecoder(inputs, config.event_shape, config.decoder, predicts_sigma=True, has_base=True)
+    return TDVAE(config, encoder, belief, read, p_B, q_S, p_T, p_D, linear)
 
 
 def _conv_tdvae(config: ConvTDVAEConfig) -> TDVAE:
@@ -229,20 +237,56 @@ def for_data(data: Sequences, **choices: Any) -> TDVAE:
     elif not data.x.is_floating_point():
         settings |= {"likelihood": "categorical", "classes": choices.get("classes", int(data.x.max()) + 1)}
         if "classes" not in choices:
-            check_classes(settings["classes"])
+            check_classes(settings["classes"], event_shape)
     likelihood: str = choices.get("likelihood", settings.get("likelihood", "gaussian"))
     if likelihood == "gaussian":
         settings["noise"] = "predicted"
     settings["observed_state"] = _suits_observed_state(likelihood, event_shape, choices)
     if math.prod(event_shape) * settings.get("classes", 1) + settings["actions"] <= FEW_NUMBERS:
         settings["belief_network"] = "linear_recurrence"
-    known = {field.name for field in fields(TDVAEConfig)}
-    if unknown := set(choices) - known:
-        raise InputError(f"for_data: unknown choices {sorted(unknown)}; known are {sorted(known)}")
+    _check_choices("for_data", TDVAEConfig, choices)
     model = build(TDVAEConfig(**{**settings, **choices}))
     if isinstance(model.p_D, GaussianDecoder):
         _standardise(model, data)
     return model
+
+
+def for_pictures(event_shape: tuple[int, ...], actions: int = 0, rewards: bool = False, **choices: Any) -> TDVAE:
+    """A convolutional TD-VAE for pictures (channels, rows, columns) in [0, 1]; ``choices`` are fields of its config.
+
+    The pictures are halved until the shorter side has about four pixels. The likelihood is a discretised logistic. The
+    sizes are those of the first-person experiment on one core.
+    """
+    settings: dict[str, Any] = {"event_shape": event_shape, "actions": actions, "rewards": rewards}
+    settings["encoder"] = (*[min(64, 16 << level) for level in range(halvings(min(event_shape[1:])) - 1)], 32)
+    settings |= {"belief": 256, "belief_layers": 1, "input_skip": 1, "layers": 4, "channels": 32, "latent": 4}
+    settings |= {"canvas": 16, "init_log_sigma": -2.0}
+    _check_choices("for_pictures", ConvTDVAEConfig, choices)
+    return build(ConvTDVAEConfig(**{**settings, **choices}))
+
+
+def halvings(side: int) -> int:
+    """How often convolutions halve a picture with this shorter side: down to about four pixels, at least twice."""
+    return max(2, round(math.log2(side / 4)))
+
+
+def padded_size(rows: int, columns: int) -> tuple[int, int]:
+    """The smallest size not below this one that can be halved as often as `for_pictures` halves it."""
+    side = min(rows, columns)
+    times = halvings(side)
+    while halvings(_rounded_up(side, 2**times)) > times:
+        times += 1
+    return _rounded_up(rows, 2**times), _rounded_up(columns, 2**times)
+
+
+def _rounded_up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
+def _check_choices(name: str, config: type[ModelConfig], choices: dict[str, Any]) -> None:
+    known = {field.name for field in fields(config)}
+    if unknown := set(choices) - known:
+        raise InputError(f"{name}: unknown choices {sorted(unknown)}; known are {sorted(known)}")
 
 
 def _suits_observed_state(likelihood: str, event_shape: tuple[int, ...], choices: dict[str, Any]) -> bool:
@@ -251,8 +295,13 @@ def _suits_observed_state(likelihood: str, event_shape: tuple[int, ...], choices
     return compact and choices.get("max_latent_dt", 1) == 1 and choices.get("smoothing_sees_b2", True)
 
 
-def check_classes(count: int) -> None:
+def check_classes(count: int, event_shape: tuple[int, ...]) -> None:
     """Refuse integers that are hardly classes."""
+    if len(event_shape) > 1 and count * math.prod(event_shape) > MOST_LOGITS:
+        raise InputError(
+            f"x: integers are classes, and an observation of shape {event_shape} with {count} classes would need "
+            f"{count * math.prod(event_shape):,} logits; for pictures, use tdvae.prepare or `tdvae fit`"
+        )
     if count > MOST_CLASSES:
         raise InputError(
             f"x: integers are classes, and there would be {count}; convert measurements to float, or say classes=… in "

@@ -147,11 +147,22 @@ class TDVAEConfig(LatentConfig):
     max_latent_dt: int = 1
     posterior: Literal["free", "product"] = "free"  # q_S: a D map, or p_B(z_t1) times a message from t2
     smoothing_sees_b2: bool = True  # q_S is given b_t2, as in the main text; not in App. D
+    # If above 0, p_D starts from a linear forecast from the last ``lags`` observations, for jumps of up to this length
+    linear_jumps: int = 0
+    lags: int = 1  # last observations in the state
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("octaves", "max_latent_dt"):
+        for name in ("octaves", "max_latent_dt", "lags"):
             _check_at_least(1, name, getattr(self, name))
+        _check_at_least(0, "linear_jumps", self.linear_jumps)
+        if self.linear_jumps and not (self.observed_state and self.noise == "predicted"):
+            raise InputError(
+                "linear_jumps: expected 0 unless observed_state=True and noise='predicted', got "
+                f"{self.linear_jumps} with {self.observed_state} and {self.noise!r}"
+            )
+        if self.lags > 1 and not self.linear_jumps:
+            raise InputError(f"lags: expected 1 unless linear_jumps is above 0, got {self.lags}")
         if self.max_latent_dt > 1 and (self.dt != "none" or self.actions or self.likelihood == "coordinates"):
             raise InputError(
                 "max_latent_dt: expected 1 unless dt='none', actions=0 (the number of actions would determine δt) and "

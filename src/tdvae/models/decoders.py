@@ -103,7 +103,8 @@ class GaussianDecoder(DenseDecoder):
     """A normal distribution per dimension, in the units of the data: x = shift + scale · N(mean, σ²).
 
     σ is one learned number per dimension. With ``predicts_sigma`` the network predicts it, for data whose uncertainty
-    varies over time.
+    varies over time. With ``has_base`` the origin starts with mean and log σ of another forecast, to which the network
+    adds its own, which starts at zero.
     """
 
     shift: Tensor
@@ -118,6 +119,7 @@ class GaussianDecoder(DenseDecoder):
         hidden: Sequence[int],
         predicts_sigma: bool = False,
         linear: int = 0,
+        has_base: bool = False,
     ) -> None:
         size = math.prod(event_shape)
         super().__init__(inputs, event_shape, hidden, size, size if predicts_sigma else 0, linear)
@@ -125,7 +127,13 @@ class GaussianDecoder(DenseDecoder):
         self.register_buffer("scale", torch.ones(self.event_shape))
         self.register_buffer("log_noise_scale", torch.zeros(()))
         self.predicts_sigma = predicts_sigma
-        self.log_sigma = nn.Parameter(torch.full(self.event_shape, math.log(self.INIT_SIGMA)))
+        self.has_base = has_base
+        self.log_sigma = nn.Parameter(torch.full(self.event_shape, 0.0 if has_base else math.log(self.INIT_SIGMA)))
+        if has_base:
+            out = self.layers[-1]
+            assert isinstance(out, nn.Linear)
+            nn.init.zeros_(out.weight)
+            nn.init.zeros_(out.bias)
 
     def forward(self, z: Latent, origin: Tensor | None = None) -> DiagonalNormal:
         output, change = self.parameters_of(z, origin)
@@ -133,6 +141,11 @@ class GaussianDecoder(DenseDecoder):
         if self.predicts_sigma:
             change = self.MAX_LOG_SIGMA_CHANGE * torch.tanh(change / self.MAX_LOG_SIGMA_CHANGE)
             log_sigma = log_sigma + change.unflatten(-1, self.event_shape)
+        if self.has_base:
+            assert origin is not None
+            base_mean, base_log_sigma = origin[..., : 2 * self.outputs].chunk(2, dim=-1)
+            output = output + base_mean
+            log_sigma = log_sigma + base_log_sigma.unflatten(-1, self.event_shape)
         mean = self.shift + self.scale * output.unflatten(-1, self.event_shape)
         assert self.log_noise_scale is not None
         log_sigma = self.scale.log() + log_sigma + self.log_noise_scale

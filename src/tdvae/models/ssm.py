@@ -125,7 +125,10 @@ class StateSpace(RecurrentModel):
         return Step(p_T, self.p_D, None if self.x_0 is None else p_T.context.features)
 
     def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
-        return self.step_by_step(state, dt, a, lambda s, action: self._sample_step(self.step(s, one_action(action))))
+        def step(before: State, action: Tensor | None) -> State:
+            return self._sample_step(self.step(before, one_action(action)), before, unit_jumps(before))
+
+        return self.step_by_step(state, dt, a, step)
 
     def decode(self, state: State) -> Distribution:
         return self._decode_state(self.p_D, state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from tdvae.models.decoders import Decoder
 from tdvae.nn.dense import JumpEmbedding, MapFactory
 from tdvae.nn.drift import Drift
 from tdvae.nn.ladder import DenseHeads, Ladder, LayerDistribution, product
+from tdvae.nn.linear import LinearForecast
 from tdvae.nn.recurrent import ActionSummary, BeliefNetwork, SingleAction
 from tdvae.types import Belief, Latent, State, repeated
 
@@ -187,15 +189,18 @@ class TDVAE(RecurrentModel):
         q_S: Ladder,
         p_T: Ladder,
         p_D: Decoder,
+        linear: LinearForecast | None = None,
     ) -> None:
         super().__init__(config, encoder, belief, read)
-        self.p_B, self.q_S, self.p_T, self.p_D = p_B, q_S, p_T, p_D
+        self.p_B, self.q_S, self.p_T, self.p_D, self.linear = p_B, q_S, p_T, p_D, linear
 
     def step(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> Step:
         """p(s_t2 | s_t1, δt, actions)."""
         self.check_state(s1)
-        p_T = self.p_T.bind(s1, dt, actions)
-        return Step(p_T, self.p_D, None if self.x_0 is None else p_T.context.features)
+        p_T = self.p_T.bind(replace(s1, x=self.last_features(s1.x)), dt, actions)
+        if s1.x is None or self.linear is None:
+            return Step(p_T, self.p_D, None if self.x_0 is None else p_T.context.features)
+        return Step(p_T, self.p_D, torch.cat([self.linear(s1.x, dt, actions), p_T.context.features], dim=-1))
 
     def sample_state(self, belief: Belief, n: int) -> State:
         b = self.read(belief.code)
@@ -203,7 +208,8 @@ class TDVAE(RecurrentModel):
         return State(z, repeated(belief.x, n))
 
     def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
-        return self._sample_step(self.step(state, *self.jump(state, dt, a)))
+        dt, a = self.jump(state, dt, a)
+        return self._sample_step(self.step(state, dt, a), state, dt)
 
     def decode(self, state: State) -> Distribution:
         return self._decode_state(self.p_D, state)

@@ -220,6 +220,8 @@ class ActionSummary(nn.Module):
     def forward(self, actions: Tensor, dt: Tensor) -> Tensor:
         """Summarise the first ``dt`` (...) of the padded actions (..., J, A); returns (..., size)."""
         lead = actions.shape[:-2]
+        if len(lead) > 1 and lead[0] > 1 and actions.stride(0) == 0 and dt.expand(lead).stride(0) == 0:
+            return self(actions[0], dt.expand(lead)[0]).expand(*lead, self.size)  # the same for all samples of a state
         actions = actions.to(next(self.parameters()).dtype)
         with full_precision(actions):
             states, _ = self.gru(actions.flatten(0, -3) if lead else actions[None])

@@ -44,6 +44,7 @@ class TrainConfig:
     kl_warmup: float = 0.0  # fraction of the training during which this weight grows
     seed: int = 0
     validate_every: int = 1_000
+    patience: int = 0  # stop after this many validations without a better one; 0: never
     checkpoint_every: int = 1_000
     log_every: int = 50
     accelerator: str = "auto"
@@ -76,8 +77,9 @@ class TrainConfig:
                 raise InputError(f"{name}: expected a number between 0 and 1, got {getattr(self, name)}")
         if not 0 < self.adam_beta2 < 1:
             raise InputError(f"adam_beta2: expected a number between 0 and 1, got {self.adam_beta2}")
-        if self.seed < 0 or self.warmup < 0:
-            raise InputError(f"seed and warmup: expected at least 0, got {self.seed} and {self.warmup}")
+        for name in ("seed", "warmup", "patience"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name}: expected at least 0, got {getattr(self, name)}")
         if self.batch_size % (self.devices * self.nodes):
             raise InputError(
                 f"batch_size: expected a multiple of the {self.devices * self.nodes} processes, got {self.batch_size}"

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,7 @@ def fit(
     info: dict[str, Any] | None = None,
     progress: Progress = "bar",
     monitor: Monitor | None = None,
+    files: Mapping[str, bytes] | None = None,
 ) -> FitResult:
     """Train ``learner``. Afterwards it has the weights with the best score, or the last without validation.
 
@@ -86,7 +88,8 @@ def fit(
     empty, ``resume`` must be true. ``info`` is stored in config.json. ``progress`` is ``bar`` (``lines`` if
     there is no terminal), ``lines`` (one line at each validation) or ``none``. The score is the loss on the
     ``validation`` sequences, unless a ``monitor`` measures another one. A monitor also computes further metrics, at
-    each validation, and may change the best weights at the end.
+    each validation, and may change the best weights at the end. ``files`` are written to the run folder before
+    training, by name.
 
     >>> import torch, tdvae
     >>> train, validation, test = tdvae.data.split(tdvae.data.from_arrays(torch.randn(100, 10)), seed=0)
@@ -101,7 +104,17 @@ def fit(
         if sequences is not None:
             jumps.check_room(sequences.lengths)
     training = _Training(
-        learner, data, jumps, config, Path(run_dir), validation, resume, info or {}, progress, monitor or Monitor()
+        learner,
+        data,
+        jumps,
+        config,
+        Path(run_dir),
+        validation,
+        resume,
+        info or {},
+        progress,
+        monitor or Monitor(),
+        files or {},
     )
     return training.run()
 
@@ -121,6 +134,7 @@ class _Training:
         info: dict[str, Any],
         progress: Progress,
         monitor: Monitor,
+        files: Mapping[str, bytes],
     ) -> None:
         self.learner, self.data, self.jumps, self.config = learner, data, jumps, config
         self.run_dir, self.validation, self.progress, self.monitor = run_dir, validation, progress, monitor
@@ -138,14 +152,17 @@ class _Training:
         if resume:
             self._restore()
         if self.fabric.is_global_zero:
+            for name, content in files.items():
+                checkpoint.write_file(self.run_dir / name, content)
             checkpoint.write_file(self.run_dir / "config.json", checkpoint.to_json(description))
 
     # Training steps
 
     def run(self) -> FitResult:
         log = self._log()
+        self.paced = self.step, time.monotonic()
         try:
-            while self.step < self.config.steps:
+            while self.step < self.config.steps and not self._out_of_patience():
                 terms = self._train_step()
                 self.step += 1
                 self._report(log, terms)
@@ -156,6 +173,12 @@ class _Training:
         if self.best_step == 0:
             return FitResult(self.run_dir, self.step, self.step, None, self._seconds())
         return FitResult(self.run_dir, self.step, self.best_step, self.best, self._seconds())
+
+    def _out_of_patience(self) -> bool:
+        """Whether the last ``patience`` validations were no better. It depends on the steps only, also on resume."""
+        config = self.config
+        waited = self.step - self.best_step
+        return self.validation is not None and 0 < config.patience <= waited // config.validate_every
 
     def _take_best(self, log: Log) -> None:
         """Load the weights with the best score, if there are any, let the monitor finish them, and save them again."""
@@ -187,6 +210,7 @@ class _Training:
         self.fabric.backward(loss.sum())
         norm = self.learner.clip_gradients(self.config.clip)
         self._check_finite({**terms, "gradient": norm})
+        self.gradient_norm = norm.detach()
         for optimizer in self.optimizers:
             optimizer.step()
         return {name: term.detach() for name, term in terms.items()}
@@ -231,7 +255,7 @@ class _Training:
         if step % config.log_every == 0 or last:
             shown = {name: self._mean_over_ranks(term) for name, term in terms.items()}
             log.progress(step, shown)
-            log.record(step, {**shown, "total": sum(shown.values())})
+            log.record(step, {**shown, "total": sum(shown.values()), **self._pace()})
         if step % config.validate_every == 0 or last:
             self._evaluate(log)
         if step % config.checkpoint_every == 0 or last:
@@ -252,6 +276,17 @@ class _Training:
         if score < self.best:
             self.best, self.best_step = score, self.step
             self._save("best", keep=1, optimizers=False)
+
+    def _pace(self) -> dict[str, float]:
+        """The learning rate (of the first optimiser), the gradient norm before clipping, and the speed."""
+        now = time.monotonic()
+        steps, seconds = self.step - self.paced[0], now - self.paced[1]
+        self.paced = self.step, now
+        return {
+            "learning_rate": self.optimizers[0].param_groups[0]["lr"],
+            "gradient_norm": float(self.gradient_norm.mean()),
+            "steps_per_second": round(steps / max(seconds, 1e-9), 2),
+        }
 
     def _mean_over_ranks(self, term: Tensor) -> float:
         mean = self.fabric.all_reduce(term, reduce_op="mean")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -13,12 +17,15 @@ from tdvae import saved
 from tdvae.distributions import Categorical
 from tdvae.errors import InputError
 from tdvae.experiments.registry import kind_of_run
+from tdvae.forecasting.own_data import OwnDataRuns
 from tdvae.reporting.results import Measures, results
 from tdvae.reporting.tables import Block, Table, show
 from tdvae.rollouts import belief_at, rollout
 from tdvae.saved import SavedModel
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
+
+MOST_SHOWN = 40  # numbers of an observation in a printed rollout; the JSON has all
 
 
 class RunKind(Protocol):
@@ -33,20 +40,31 @@ class RunKind(Protocol):
 
     def held_out(self, found: SavedModel, seed: int) -> Sequences: ...
 
+    def channels(self, found: SavedModel) -> Sequence[str]: ...
 
-def evaluate_saved(run_or_name: str, seed: int, as_json: bool) -> None:
-    """Print the measures of a saved model on held-out data drawn with ``seed``."""
+    def in_units(self, found: SavedModel, x: Tensor) -> npt.NDArray[Any]: ...
+
+
+def evaluate_saved(run_or_name: str, seed: int, as_json: bool, data: Path | None = None) -> None:
+    """Print the measures of a saved model on held-out data drawn with ``seed``, or on a file like its training data."""
     begin = time.monotonic()
     if seed < 0:
         raise InputError(f"seed: expected at least 0, got {seed}")
     found = saved.load_saved(run_or_name)
     kind = _run_kind(found)
-    measures, preset = kind.evaluate(found, seed), found.info.get("preset", "own")
+    if data is None:
+        measures = kind.evaluate(found, seed)
+    elif isinstance(kind, OwnDataRuns):
+        measures = kind.evaluate(found, seed, data)
+    else:
+        raise InputError(f"--data: expected a run of `tdvae fit`, got {found.source} of {found.info['experiment']}")
+    preset = found.info.get("preset", "own")
     content = results(found.info["experiment"], preset, [seed], time.monotonic() - begin, [measures], kind.paper)
     if as_json:
         print(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
         return
-    show(f"{run_or_name} on held-out sequences, seed {seed}", kind.tables_of_run(content))
+    what = "held-out sequences" if data is None else data.name
+    show(f"{run_or_name} on {what}, seed {seed}", kind.tables_of_run(content))
 
 
 def _run_kind(found: SavedModel) -> RunKind:
@@ -73,16 +91,27 @@ def rollout_saved(run_or_name: str, start: int, jumps: list[int], samples: int, 
     if any(jump < 1 for jump in jumps):
         raise InputError(f"--jumps: expected jumps of at least 1 step, got {jumps}")
     torch.manual_seed(derive_seed(seed))
-    rows = _summarise_futures(sequence, start, jumps, _sample_futures(found, sequence, start, jumps, samples))
+    kind = _run_kind(found)
+    futures = kind.in_units(found, _sample_futures(found, sequence, start, jumps, samples))
+    observed = kind.in_units(found, _with_gaps(sequence)[0, :length])
+    rows = _summarise_futures(kind.channels(found), start, jumps, futures, observed)
     if as_json:
-        print(json.dumps(rows, indent=2))
+        print(json.dumps(rows, indent=2, allow_nan=False))
         return
-    quantity = "x" if sequence.x[0, 0].numel() == 1 else "first number of x"
-    show(f"{run_or_name}: {quantity} in {samples} futures after t = {start}", [_table(rows)])
+    numbers = len(rows) // len(jumps)
+    shown = [row for number, row in enumerate(rows) if number % numbers < MOST_SHOWN]
+    what = "x" if numbers <= MOST_SHOWN else f"the first {MOST_SHOWN} of {numbers} numbers of x"
+    show(f"{run_or_name}: {what} in {samples} futures after t = {start}", [_table(shown)])
+
+
+def _with_gaps(sequence: Sequences) -> Tensor:
+    """x, with NaN where an observation is missing."""
+    observed: Tensor | None = getattr(sequence, "observed", None)
+    return sequence.x if observed is None else torch.where(observed, sequence.x, torch.nan)
 
 
 def _sample_futures(found: SavedModel, sequence: Sequences, start: int, jumps: list[int], samples: int) -> Tensor:
-    """Sample the first dimension of x after each jump: (jumps, samples)."""
+    """Sample x after each jump: (jumps, samples, *event)."""
     belief = belief_at(found.model, sequence, start)
     actions = None
     if sequence.actions is not None:
@@ -97,36 +126,43 @@ def _sample_futures(found: SavedModel, sequence: Sequences, start: int, jumps: l
         raise InputError(
             "run: expected a model of numeric observations, got one of classes; use tdvae.rollout in Python"
         )
-    return decoded.sample()[:, :, 0].flatten(2)[..., 0]
+    return decoded.sample()[:, :, 0]
 
 
-def _summarise_futures(sequence: Sequences, start: int, jumps: list[int], futures: Tensor) -> list[dict[str, Any]]:
-    """Return for each jump its time step, quantiles of the samples, and the observation if there is one."""
-    quantiles = torch.quantile(futures, torch.tensor([0.05, 0.5, 0.95]), dim=1)
+def _summarise_futures(
+    channels: Sequence[str], start: int, jumps: list[int], futures: npt.NDArray[Any], observed: npt.NDArray[Any]
+) -> list[dict[str, Any]]:
+    """Return for each jump and channel the time step, quantiles of the samples, and the observation if there is one."""
+    futures, seen = futures.reshape(*futures.shape[:2], -1), observed.reshape(len(observed), -1)
+    names = list(channels) if len(channels) == futures.shape[2] else [f"x_{n}" for n in range(futures.shape[2])]
+    quantiles = np.quantile(futures, [0.05, 0.5, 0.95], axis=1)
     rows = []
-    time_step = start
-    for index, jump in enumerate(jumps):
-        time_step += jump
-        known = time_step <= int(sequence.lengths[0])
-        if known and sequence.observed is not None:
-            known = bool(sequence.observed[0, time_step - 1].flatten()[0])
-        rows.append(
-            {
-                "t": time_step,
-                "jump": jump,
-                "low": float(quantiles[0, index]),
-                "median": float(quantiles[1, index]),
-                "high": float(quantiles[2, index]),
-                "observed": float(sequence.x[0, time_step - 1].flatten()[0]) if known else None,
-            }
-        )
+    for index, time_step in enumerate(start + np.cumsum(jumps)):
+        for channel, name in enumerate(names):
+            value = seen[time_step - 1, channel] if time_step <= len(seen) else np.nan
+            rows.append(
+                {
+                    "t": int(time_step),
+                    "jump": jumps[index],
+                    "channel": name,
+                    **{key: float(quantiles[i, index, channel]) for i, key in enumerate(("low", "median", "high"))},
+                    "observed": None if np.isnan(value) else float(value),
+                }
+            )
     return rows
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
+    """One row per jump and channel; the channel is left out if there is one only."""
+    several = len({row["channel"] for row in rows}) > 1
     cells = []
     for row in rows:
-        numbers = [f"{row[key]:.3f}" for key in ("low", "median", "high")]
-        observed = "" if row["observed"] is None else f"{row['observed']:.3f}"
-        cells.append([str(row["t"]), str(row["jump"]), *numbers, observed])
-    return Table(["t", "jump", "5 %", "median", "95 %", "observed"], cells)
+        numbers = [_number(row[key]) for key in ("low", "median", "high")]
+        observed = "" if row["observed"] is None else _number(row["observed"])
+        cells.append([str(row["t"]), str(row["jump"]), *([row["channel"]] if several else []), *numbers, observed])
+    return Table(["t", "jump", *(["channel"] if several else []), "5 %", "median", "95 %", "observed"], cells)
+
+
+def _number(value: float) -> str:
+    """Three decimals, or ten digits for very large and very small numbers."""
+    return f"{value:.3f}" if value == 0 or 1e-2 <= abs(value) < 1e5 else f"{value:.10g}"

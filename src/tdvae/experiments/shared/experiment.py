@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
+
+import numpy.typing as npt
+from torch import Tensor
 
 from tdvae import saved
 from tdvae.errors import InputError
@@ -16,7 +21,7 @@ from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block
 from tdvae.saved import SavedModel
-from tdvae.training import Monitor, TrainConfig
+from tdvae.training import FitResult, Monitor, TrainConfig
 from tdvae.types import Sequences, SequenceSource
 
 
@@ -56,6 +61,8 @@ class Training:
     validation: SequenceSource | None = None
     info: dict[str, Any] = field(default_factory=dict)  # saved in the run beside the experiment and preset names
     monitor: Monitor | None = None
+    # Called instead of `tdvae.fit`, with run_dir, resume, info and progress as keyword arguments
+    start: Callable[..., FitResult] | None = None
 
 
 @dataclass(frozen=True)
@@ -150,6 +157,14 @@ class Experiment(ABC, Generic[P]):
     def held_out(self, found: SavedModel, seed: int) -> Sequences:
         """Return one held-out sequence for `tdvae rollout`. Raises InputError unless overridden."""
         raise InputError(self._unsupported(found))
+
+    def channels(self, found: SavedModel) -> Sequence[str]:
+        """Return a name for each number of an observation, for `tdvae rollout`."""
+        return [f"x_{number}" for number in range(math.prod(found.model.config.event_shape))]
+
+    def in_units(self, found: SavedModel, x: Tensor) -> npt.NDArray[Any]:
+        """Convert observations of the model to the units of the data. By default they are the same."""
+        return x.double().numpy()
 
     def _unsupported(self, found: SavedModel) -> str:
         command = f"tdvae run {self.name.replace('_', '-')}"

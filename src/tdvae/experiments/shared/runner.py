@@ -69,6 +69,9 @@ def train(
 ) -> FitResult:
     """Train one task. The names of the experiment and the preset are saved in the run's info."""
     training = experiment.training(preset, task)
+    info = {"experiment": experiment.name, "preset": preset_name, **training.info}
+    if training.start is not None:
+        return training.start(run_dir=run_dir, resume=resume, info=info, progress=progress)
     return fit(
         training.learner,
         training.data,
@@ -77,7 +80,7 @@ def train(
         run_dir,
         training.validation,
         resume,
-        {"experiment": experiment.name, "preset": preset_name, **training.info},
+        info,
         progress,
         training.monitor,
     )

@@ -1,0 +1,35 @@
+"""The figure of the experiment: for each set a fan, NLL and CRPS against δt, and calibration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from tdvae.forecasting.evaluation import Evaluation
+from tdvae.forecasting.figure import draw_calibration, draw_fan, draw_scores
+from tdvae.forecasting.origins import Origins
+from tdvae.models import Model
+from tdvae.reporting.results import Measures
+from tdvae.types import Sequences
+
+Shown = tuple[str, Model, Sequences, Origins, Evaluation]
+
+
+def draw(path: Path, shown: dict[str, Shown], measures: Measures) -> Path:
+    """A row for each set. Scores are means over seeds; fans and calibration are of the first."""
+    figure = Figure(figsize=(15, 3.1 * len(shown)), layout="constrained")
+    axes = figure.subplots(len(shown), 4, squeeze=False, width_ratios=(1.4, 1, 1, 0.8))
+    for row, (name, (title, model, test, origins, evaluation)) in zip(axes, shown.items(), strict=True):
+        longest = max(evaluation.scores["tdvae"])
+        at = origins.with_target(test, longest)
+        draw_fan(row[0], model, test, at.select(at.t.new_tensor([len(at) // 2])), longest)
+        draw_scores(row[1], measures["nll"][name], "NLL, nats per dimension")
+        draw_scores(row[2], measures["crps"][name], "CRPS, standard deviations")
+        draw_calibration(row[3], evaluation)
+        row[0].set_title(title, fontsize=10)
+    handles = {label: handle for row in axes for handle, label in zip(*row[1].get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), ncols=len(handles), loc="outside upper center", fontsize=9)
+    axes[0, 0].legend(fontsize=8, loc="upper left")
+    figure.savefig(path, dpi=110)
+    return path

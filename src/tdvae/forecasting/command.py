@@ -1,0 +1,113 @@
+"""The commands `tdvae fit` and `tdvae forecast`: prepare, train and evaluate, and say what is done."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tdvae.errors import InputError
+from tdvae.forecasting.forecaster import Forecaster, check_output
+from tdvae.forecasting.own_data import evaluate, origins, tables
+from tdvae.forecasting.preparation import OwnData, prepare
+from tdvae.forecasting.recipe import Recipe, recipe
+from tdvae.reporting.results import results, write_results
+from tdvae.reporting.tables import show
+from tdvae.saved import load
+from tdvae.training.loop import check_unused
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `tdvae fit`: arguments of `prepare` and `recipe`, and how to train."""
+
+    columns: dict[str, Any]
+    preparation: dict[str, Any]
+    recipe: dict[str, Any]
+    seed: int = 0
+    devices: int = 1
+    tensorboard: bool = False
+
+
+def fit_file(file: Path, options: Options, run_dir: Path, resume: bool) -> None:
+    """Fit a model to a file, and print what was read, what is trained, how long it takes, and how good it is."""
+    speaks = int(os.environ.get("RANK", "0")) == 0  # the first process speaks for all
+    if not resume:
+        check_unused(run_dir)  # before the file is read, which may take long
+    own = prepare(file, **options.columns, **options.preparation, seed=options.seed)
+    made = _recipe(own, options, run_dir if resume else None)
+    if speaks and not resume:
+        print("\n".join([f"{file.name}: {own.split}", *own.notes]))
+        print(_outlook(made, own, timed=options.devices == 1), flush=True)
+    result = made.fit(own, run_dir=run_dir, resume=resume)
+    if not speaks:
+        return
+    if result.steps < made.config.steps:
+        print(f"stopped early at step {result.steps}: no better validation since step {result.best_step}")
+    print("\n".join(_judge(own, file.name, run_dir, options.seed)))
+    print(f"the run is in {run_dir}; forecast with: tdvae forecast {run_dir} --data FILE --steps 1,{own.longest_jump}")
+    middle = own.test.context or int(own.test.sequences.lengths.min()) // 2
+    print(f"see a held-out sequence with: tdvae rollout {run_dir} --from {middle} --jumps 1,1")
+
+
+def _judge(own: OwnData, name: str, run_dir: Path, seed: int) -> list[str]:
+    """Evaluate a run on held-out data, print the tables, and write results.json and the figure to its folder."""
+    begin, model = time.monotonic(), load(run_dir)
+    evaluation = evaluate(model, own.history, own.test, own.longest_jump, seed, own.season)
+    content = results("fit", "own data", [seed], time.monotonic() - begin, [evaluation.with_differences()], {})
+    show(f"{name}: forecasts of held-out sequences", tables(content["measures"]))
+    write_results(run_dir / "results.json", content)
+    written = [f"wrote {run_dir / 'results.json'}"]
+    if "crps" in evaluation.measures:
+        from tdvae.forecasting.figure import draw
+
+        path = draw(
+            run_dir / "forecasts.png",
+            evaluation,
+            model,
+            own.test.sequences,
+            origins(own.test, own.longest_jump),
+            f"{name}: forecasts of held-out sequences",
+        )
+        written.append(f"wrote {path}")
+    return written
+
+
+def _recipe(own: OwnData, options: Options, resumed: Path | None) -> Recipe:
+    settings = dict(options.recipe)
+    if resumed is not None and settings.get("minutes") is not None:
+        settings |= {"minutes": None, "steps": _steps_of(resumed)}  # as chosen when the run was started
+    made = recipe(own, seed=options.seed, **settings)
+    return replace(made, config=replace(made.config, devices=options.devices, tensorboard=options.tensorboard))
+
+
+def _steps_of(run: Path) -> int:
+    try:
+        return int(json.loads((run / "config.json").read_text())["train"]["steps"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"run_dir: expected a run to resume, got {run} ({error!r})") from error
+
+
+def _outlook(made: Recipe, own: OwnData, timed: bool) -> str:
+    """The model, its size, and how long the training will take."""
+    text = f"{made.describe()}, {made.config.steps:,} training steps"
+    if not timed:
+        return text
+    minutes = made.seconds_per_step(own) * made.config.steps / 60
+    return f"{text}: about {minutes:.0f} minutes" if minutes >= 1.5 else f"{text}: about {60 * minutes:.0f} seconds"
+
+
+def forecast_file(
+    run: Path, data: Path, steps: Sequence[int], out: Path, quantiles: Sequence[float], samples: int, seed: int
+) -> None:
+    """Forecast what follows the data of a file, and write it to a new file."""
+    check_output(out)
+    forecasts = Forecaster.load(run).forecast(data, steps, quantiles, samples, seed)
+    forecasts.write(out)
+    print(
+        f"{out}: {len(forecasts.series)} sequence(s), {len(steps)} step(s) ahead, {len(forecasts.channels)} channel(s)"
+    )

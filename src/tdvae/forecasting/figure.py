@@ -1,0 +1,136 @@
+"""The figure of an evaluation: fans on held-out sequences, scores against δt, calibration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tdvae.forecasting.evaluation import LABELS, Evaluation, actions_after, beliefs_at
+from tdvae.forecasting.origins import Origins
+from tdvae.likelihood import forecast
+from tdvae.models import Model
+from tdvae.reporting.results import Measures
+from tdvae.types import Sequences, missing_as_nan
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FANS = 3
+PAST = 40  # steps drawn before a fan
+SAMPLES = 200
+COLOURS = {
+    "tdvae": "C3",
+    "linear": "C0",
+    "seasonal": "C2",
+    "last_value": "C1",
+    "marginal": "0.6",
+    "auto_arima": "C4",
+    "auto_ets": "C5",
+    "next_step": "C6",
+}
+
+
+def draw(path: Path, evaluation: Evaluation, model: Model, test: Sequences, origins: Origins, title: str = "") -> Path:
+    """Draw the evaluation of a model of continuous observations into one PNG file."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 6.4), layout="constrained")
+    axes = figure.subplots(2, FANS)
+    longest = max(evaluation.scores["tdvae"])
+    for axis, origin in zip(axes[0], _spaced(origins.with_target(test, longest), FANS), strict=False):
+        draw_fan(axis, model, test, origin, longest)
+    axes[0, 0].set_ylabel("x, first dimension" if test.x[0, 0].numel() > 1 else "x")
+    axes[0, 0].legend(fontsize=8, loc="upper left")
+    draw_scores(axes[1, 0], evaluation.measures["nll"], "NLL, nats per dimension")
+    draw_scores(axes[1, 1], evaluation.measures["crps"], "CRPS, standard deviations")
+    axes[1, 0].legend(fontsize=8)
+    draw_calibration(axes[1, 2], evaluation)
+    if title:
+        figure.suptitle(title)
+    figure.savefig(path, dpi=150)
+    return path
+
+
+def _spaced(origins: Origins, count: int) -> list[Origins]:
+    """Single origins, evenly spaced."""
+    index = torch.linspace(0, len(origins) - 1, min(count, len(origins))).round().long()
+    return [origins.select(one[None]) for one in index]
+
+
+@torch.no_grad()
+def draw_fan(axis: Axes, model: Model, test: Sequences, origin: Origins, longest: int) -> None:
+    """The forecasts of the first dimension 1 to ``longest`` steps after one origin, and what was observed."""
+    sequence, belief = beliefs_at(model, test, origin)
+    t, length = int(origin.t[0]), int(sequence.lengths[0])
+    steps = list(range(1, min(longest, length - t) + 1))
+    bounds: list[list[float]] = []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for dt in steps:
+            density = forecast(model, belief, dt, SAMPLES, actions_after(sequence, origin, dt))
+            bounds.append([float(density.quantile(p).flatten()[0]) for p in (0.05, 0.25, 0.5, 0.75, 0.95)])
+    low, lower, median, upper, high = zip(*bounds, strict=True)
+    axis.fill_between(steps, low, high, color="C3", alpha=0.15, lw=0, label="90 %")
+    axis.fill_between(steps, lower, upper, color="C3", alpha=0.3, lw=0, label="50 %")
+    axis.plot(steps, median, color="C3", label="median")
+    first = max(0, t - PAST)
+    axis.plot(
+        range(first - t + 1, length - t + 1),
+        _first_dimension(sequence)[first:length],
+        "k.-",
+        ms=3,
+        lw=0.7,
+        label="observed",
+    )
+    axis.axvline(0.5, color="0.7", lw=0.8)
+    axis.set_xlim(first - t, max(steps) + 1)
+    axis.set_xlabel("steps after the origin")
+
+
+def _first_dimension(sequence: Sequences) -> Tensor:
+    """The first dimension of one sequence, NaN where it is missing."""
+    x = sequence.x[0].flatten(1)[:, 0]
+    return x if sequence.observed is None else missing_as_nan(x, sequence.observed[0].flatten(1)[:, 0])
+
+
+def draw_scores(axis: Axes, scores: Measures, label: str) -> None:
+    """A score of each forecaster against δt; ``scores`` are numbers, or means and spreads over seeds."""
+    bottom, top = [], []
+    for name, by_dt in scores.items():
+        dts = [int(dt) for dt in by_dt]
+        values = [entry["mean"] if isinstance(entry, dict) else entry for entry in by_dt.values()]
+        wide = {"lw": 2, "zorder": 3} if name == "tdvae" else {"lw": 1.2}
+        axis.plot(dts, values, ".-", color=COLOURS.get(name), label=LABELS.get(name, name), **wide)
+        bottom.append(min(values))
+        top.append(max(values))
+        if name == "tdvae" and all(isinstance(entry, dict) and entry["spread"] for entry in by_dt.values()):
+            spreads = [entry["spread"] for entry in by_dt.values()]
+            axis.errorbar(dts, values, spreads, color=COLOURS[name], capsize=2, lw=1)
+    # A forecaster that is far off must not press the others together.
+    others = sorted(top)[: max(1, len(top) - 1)]
+    margin = 0.1 * (max(others) - min(bottom)) + 1e-9
+    axis.set_ylim(min(bottom) - margin, max(others) + margin)
+    ticks = [int(dt) for dt in scores["tdvae"]]
+    axis.set_xscale("log")
+    axis.set_xticks(ticks, [str(dt) for dt in ticks])
+    axis.minorticks_off()
+    axis.set_xlabel("δt")
+    axis.set_ylabel(label)
+
+
+def draw_calibration(axis: Axes, evaluation: Evaluation) -> None:
+    """The share of observations in the central interval of each probability; the diagonal is ideal."""
+    widths = torch.linspace(0, 1, 51, dtype=torch.float64)
+    axis.plot([0, 1], [0, 1], color="0.6", lw=1)
+    for number, (dt, scores) in enumerate(evaluation.scores["tdvae"].items()):
+        if scores.place is None:
+            continue
+        distance = 2 * (scores.place - 0.5).abs()[~scores.place.isnan()]
+        share = [float((distance <= width).double().mean()) for width in widths]
+        axis.plot(widths, share, lw=1.3, color=f"{0.1 + 0.13 * number:.2f}", label=f"δt = {dt}")
+    axis.set_xlabel("probability of the interval")
+    axis.set_ylabel("share inside, the model")
+    axis.legend(fontsize=8)

@@ -1,0 +1,309 @@
+"""From a user's file, DataFrame or arrays to training, validation and test parts, without leakage."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tdvae.data import Recording, split_windows
+from tdvae.data.arrays import check_shares
+from tdvae.data.windows import FrameWindows
+from tdvae.errors import InputError
+from tdvae.forecasting import splits
+from tdvae.forecasting.encoding import Encoding, KnownInput, Picture
+from tdvae.forecasting.overlaps import join_overlapping
+from tdvae.forecasting.series import Columns, Series
+from tdvae.forecasting.sources import Source, read
+from tdvae.forecasting.splits import Split, SplitBy, Windows
+from tdvae.models.build import padded_size
+from tdvae.types import Sequences, SequenceSource
+
+MOST_STORED = 64_000_000  # numbers of each stored part: 256 MB
+FRAME_WINDOW = 4  # windows of recordings have this many times the longest jump
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Sequences for the evaluation of forecasts.
+
+    The first ``context`` steps of each are context only, and the forecasts begin after them. If it is 0, all steps may
+    be forecast.
+    """
+
+    sequences: Sequences
+    context: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class OwnData:
+    """A user's data, ready for training; `prepare` makes it.
+
+    >>> import numpy as np, tdvae
+    >>> data = tdvae.prepare(1.7e9 + 100 * np.sin(0.3 * np.arange(600)), longest_jump=5)  # one long series
+    >>> print(data.split)
+    split by time: 472 steps for training, then 59 for validation and 59 for test
+    >>> len(data.train), data.window
+    (373, 100)
+    """
+
+    train: SequenceSource
+    validation: SequenceSource
+    history: Sequences  # the training part uncut, for simple forecasters
+    validated: HeldOut  # the validation part, with context
+    test: HeldOut
+    encoding: Encoding
+    columns: Columns
+    longest_jump: int
+    window: int | None
+    split: str
+    notes: tuple[str, ...] = ()
+    sha256: str = ""
+    season: int | None = None  # steps of a season; None: it is looked for
+
+    def info(self) -> dict[str, Any]:
+        """What a run stores in its config, as JSON-compatible values."""
+        return {
+            "experiment": "fit",
+            "columns": self.columns.describe(),
+            "encoding": self.encoding.describe(),
+            "longest_jump": self.longest_jump,
+            "window": self.window,
+            "season": self.season,
+            "context": self.test.context,
+            "split": self.split,
+            "sha256": self.sha256,
+        }
+
+    @cached_property
+    def stored(self) -> dict[str, Sequences]:
+        """The parts that a run keeps, so that it can be evaluated without the user's file."""
+        return {"history": _limited(self.history), "test": _limited(self.test.sequences)}
+
+
+def _limited(sequences: Sequences) -> Sequences:
+    """Evenly chosen sequences, if all of them would be too large to store."""
+    count = max(1, min(len(sequences), MOST_STORED * len(sequences) // max(1, sequences.x.numel())))
+    return sequences.select(torch.arange(count) * len(sequences) // count)
+
+
+def prepare(
+    source: Source,
+    longest_jump: int = 10,
+    *,
+    values: str | Sequence[str] | None = None,
+    known: str | Sequence[str] | None = None,
+    id: str | None = None,
+    time: str | None = None,
+    group: str | None = None,
+    calendar: bool = False,
+    window: int | None = None,
+    stride: int = 1,
+    split: SplitBy = "auto",
+    test: Source | None = None,
+    shares: tuple[float, float, float] = splits.SHARES,
+    season: int | None = None,
+    seed: int = 0,
+) -> OwnData:
+    """Read sequences, scale them and split them into training, validation and test parts without leakage.
+
+    Args:
+        source: a file (.csv, .parquet, .npz, .npy, .h5), a DataFrame of pandas or polars, an array (N, T, …), an array
+            (T,) of one series, a list of arrays (T_n, …), or a mapping with ``x`` and optionally ``actions``,
+            ``rewards``, ``lengths`` and ``observed``.
+        longest_jump: forecasts of up to this many steps are learned as one jump.
+        values: the columns (or the array) to forecast; by default all columns without another role.
+        known: columns whose future is known: prices, set points, an agent's actions.
+        id: tables: the column that tells sequences apart. Without it, the table is one long series.
+        time: tables: the column of time stamps.
+        group: a column (or an array); sequences of one group are not separated by the split.
+        calendar: add hour, weekday and month from the time stamps to the known inputs.
+        window: cut sequences into windows of this many steps. By default only those that are split by time.
+        stride: steps between the starts of successive training windows.
+        split: ``time``, ``sequence``, or ``auto``: by time if there are fewer than ten sequences.
+        test: a source like the first; it then is the test part.
+        season: steps of a season, for the seasonal forecaster of the evaluation. By default it is looked for.
+        shares: of the training, validation and test parts.
+        seed: seed of a split by sequence.
+
+    >>> import numpy as np, tdvae
+    >>> signals = np.sin(np.arange(40) * np.linspace(0.2, 0.6, 50)[:, None])
+    >>> data = tdvae.prepare(signals, longest_jump=5)
+    >>> len(data.train), data.test.sequences.x.shape
+    (40, torch.Size([5, 40, 1]))
+    """
+    for name, value in (("longest_jump", longest_jump), ("stride", stride), ("window", window)):
+        if value is not None and value < 1:
+            raise InputError(f"{name}: expected at least 1, got {value}")
+    if seed < 0:
+        raise InputError(f"seed: expected at least 0, got {seed}")
+    check_shares(shares)
+    columns = Columns(_names(values), _names(known), id, time, group)
+    series = read(source, columns)
+    if isinstance(series, Recording):
+        return _prepare_recording(series, longest_jump, window, stride, seed, columns)
+    notes = list(series.notes)
+    if test is None and series.grids is None and (joined := join_overlapping(series)) is not None:
+        count, series = len(series), joined.series
+        window, stride = window or joined.window, max(stride, joined.stride)
+        notes.append(
+            f"x: {joined.windows} of {count} sequences overlap; they were put together to {len(series)} series, which "
+            "are split so that no test target is in training"
+        )
+    held_out = 0
+    if test is not None:
+        other = read(test, replace(series.columns, group=None))
+        if isinstance(other, Recording):
+            raise InputError("test: expected sequences of the same kind, got a recording")
+        series, held_out = _joined(series, other), len(other)
+    parts = splits.split_series(
+        series.lengths,
+        longest_jump,
+        seed,
+        split,
+        series.groups,
+        None if held_out else series.offsets,
+        held_out,
+        shares,
+    )
+    own = _assemble(series, parts, longest_jump, window, stride, calendar, notes, _digest(source))
+    if season is not None and not 1 <= season < own.history.horizon:
+        raise InputError(
+            f"season: expected 1 to {own.history.horizon - 1} steps, as in the training part, got {season}"
+        )
+    return replace(own, season=season)
+
+
+def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    return () if given is None else (given,) if isinstance(given, str) else tuple(given)
+
+
+def _joined(first: Series, second: Series) -> Series:
+    """The sequences of both."""
+    if second.event_shape != first.event_shape or second.x[0].dtype != first.x[0].dtype:
+        raise InputError(
+            f"test: expected observations of shape {first.event_shape} and {first.x[0].dtype}, as in training, got "
+            f"{second.event_shape} and {second.x[0].dtype}"
+        )
+    if (first.known is None) != (second.known is None) or (first.rewards is None) != (second.rewards is None):
+        raise InputError("test: expected known inputs and rewards as in training, got other ones")
+    both: dict[str, Any] = {}
+    for name in ("x", "known", "rewards", "ids", "grids"):
+        mine, others = getattr(first, name), getattr(second, name)
+        both[name] = None if mine is None or others is None else [*mine, *others]
+    groups = None if first.groups is None else [*first.groups, *[""] * len(second)]
+    return replace(first, groups=groups, **both)
+
+
+def _assemble(
+    series: Series,
+    parts: Split,
+    longest_jump: int,
+    window: int | None,
+    stride: int,
+    calendar: bool,
+    notes: list[str],
+    sha256: str,
+) -> OwnData:
+    if window is None and parts.by_time:
+        window = splits.default_window(parts.train, longest_jump)
+    if window is not None:
+        splits.check_window(window, parts.train, longest_jump)
+    for name, part in (("training", parts.train), ("validation", parts.validation), ("test", parts.test)):
+        least = 2 if name == "test" else longest_jump
+        if min(map(len, part)) < least:
+            shortest = min(part, key=len)
+            if name == "test":
+                raise InputError(
+                    f"lengths: a test sequence of a single step has nothing to forecast, expected at least 2 in "
+                    f"{series.name(shortest.sequence)}"
+                )
+            raise InputError(
+                f"longest_jump: {longest_jump} steps do not fit the shortest {name} sequence of {len(shortest)}, "
+                f"{series.name(shortest.sequence)}"
+            )
+    pieces = [span.piece for span in parts.train]
+    encoding = Encoding.fit(series, pieces, calendar)
+    sequences = encoding.sequences(series)
+
+    def cut(spans: list[tuple[int, int, int]]) -> Windows:
+        return Windows.of(sequences, spans)
+
+    def held_out(spans: Sequence[splits.Span], history: bool) -> HeldOut:
+        windows, context = splits.held_out_windows(spans, window, longest_jump, history)
+        return HeldOut(cut(windows).all(), context)
+
+    return OwnData(
+        train=cut(splits.training_windows(parts.train, window, stride)),
+        validation=cut(splits.validation_windows(parts.validation, window, longest_jump)),
+        history=cut(pieces).all(),
+        validated=held_out(parts.validation, parts.by_time),
+        test=held_out(parts.test, parts.by == "time"),
+        encoding=encoding,
+        columns=series.columns,
+        longest_jump=longest_jump,
+        window=window,
+        split=parts.describe(),
+        notes=(*notes, *encoding.notes(series, pieces)),
+        sha256=sha256,
+    )
+
+
+def _digest(source: Source) -> str:
+    """The SHA-256 of a file; empty for data in memory."""
+    return hashlib.sha256(Path(source).read_bytes()).hexdigest() if isinstance(source, str | Path) else ""
+
+
+def _prepare_recording(
+    recording: Recording, longest_jump: int, window: int | None, stride: int, seed: int, columns: Columns
+) -> OwnData:
+    """Windows of a recording's frames, read from the file when they are needed."""
+    named = [*columns.values, *columns.known, columns.id, columns.time, columns.group]
+    if any(name is not None for name in named):
+        raise InputError("columns: expected none, since a recording has frames and actions, got names of columns")
+    length = window or max(2, min(FRAME_WINDOW * longest_jump, int(recording.lengths.max())))
+    if length <= longest_jump:
+        raise InputError(f"window: expected more than the longest jump of {longest_jump} steps, got {length}")
+    train, validation, test = split_windows(recording, length, seed, max(stride, length // 8), with_actions=True)
+    side, actions = recording.size, recording.action_names
+    if padded_size(side, side) != (side, side):
+        raise InputError(f"file: expected frames of {padded_size(side, side)[0]} pixels, got {side} pixels")
+    encoding = Encoding(
+        "picture",
+        (side, side, 3),
+        ("x",),
+        picture=Picture("hwc", 0.0, 255.0, side, side),
+        known=(KnownInput("actions", tuple(map(float, range(len(actions))))),),
+    )
+
+    def some(part: FrameWindows) -> Sequences:
+        count = max(1, min(len(part), 64, MOST_STORED // (length * 3 * side * side)))
+        return part.select(torch.arange(count) * len(part) // count)
+
+    return OwnData(
+        train,
+        validation,
+        some(train),
+        HeldOut(some(validation)),
+        HeldOut(some(test)),
+        encoding,
+        columns,
+        longest_jump,
+        length,
+        f"split by episode: {len(train)} windows for training, {len(validation)} for validation, {len(test)} for test",
+        (f"actions: {', '.join(actions)} (one-hot)",),
+        _digest(recording.path),
+    )
+
+
+def new_sequences(encoding: Encoding, columns: Columns, source: Source) -> tuple[Series, Sequences]:
+    """Read new data with the columns of a run, and encode them as its training data were."""
+    series = read(source, columns, future=True)
+    if isinstance(series, Recording):
+        raise InputError("data: expected a table or arrays, got a recording of frames")
+    return series, encoding.sequences(series)

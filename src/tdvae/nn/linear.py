@@ -1,0 +1,74 @@
+"""A linear forecast from the last observations and the actions of a jump, with its own weights for every δt."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class LinearForecast(nn.Module):
+    """Mean and log σ of x_{t+δt}, linear in the last observations and the actions.
+
+    For the window w of the last observations and the actions a of the jump, it is N(w·W_δt + a·A_δt + c_δt, σ_δt²).
+    The weights are buffers: they are computed by least squares before training (`tdvae.forecasting.linear`) and do not
+    change during it. Until then every forecast is the standard normal distribution. A jump longer than ``jumps`` has
+    the weights of ``jumps``.
+    """
+
+    weight: Tensor
+    action_weight: Tensor
+    bias: Tensor
+    log_sigma: Tensor
+
+    def __init__(self, lags: int, outputs: int, jumps: int, actions: int = 0) -> None:
+        super().__init__()
+        self.lags, self.jumps = lags, jumps
+        self.register_buffer("weight", torch.zeros(jumps, lags * outputs, outputs))
+        self.register_buffer("action_weight", torch.zeros(jumps, jumps * actions, outputs))
+        self.register_buffer("bias", torch.zeros(jumps, outputs))
+        self.register_buffer("log_sigma", torch.zeros(jumps, outputs))
+
+    def forward(self, window: Tensor, dt: Tensor, actions: Tensor | None = None) -> Tensor:
+        """Mean and log σ side by side, (..., 2 · outputs), for a window of features (..., lags · E)."""
+        index = dt.clamp(max=self.jumps) - 1
+        means = torch.einsum("...w,jwo->...jo", self.values(window).flatten(-2), self.weight) + self.bias
+        if actions is not None:
+            means = means + torch.einsum("...a,jao->...jo", self.flat_actions(actions, dt), self.action_weight)
+        chosen = index[..., None, None].expand(*index.shape, 1, means.shape[-1])
+        return torch.cat([means.gather(-2, chosen)[..., 0, :], self.log_sigma[index]], dim=-1)
+
+    def values(self, window: Tensor) -> Tensor:
+        """The values in a window of features, (..., lags, outputs), the last observation first.
+
+        If the features hold values and their mask, a missing value is replaced by the last observed one before it, or
+        by 0, the mean of the training data.
+        """
+        features = window.unflatten(-1, (self.lags, -1))
+        size = self.bias.shape[-1]
+        values, mask = features[..., :size], features[..., size:]
+        if not mask.shape[-1]:
+            return values
+        lag = torch.arange(self.lags, device=window.device)[:, None]
+        known = torch.where(mask > 0.5, lag, self.lags).flip(-2).cummin(-2).values.flip(-2)
+        return F.pad(values, (0, 0, 0, 1)).gather(-2, known)
+
+    def flat_actions(self, actions: Tensor, dt: Tensor) -> Tensor:
+        """The actions (..., T, A) of jumps of ``dt`` steps, 0 after the jump, as (..., jumps · A)."""
+        steps = torch.arange(actions.shape[-2], device=actions.device)
+        real = torch.where((steps < dt[..., None])[..., None], actions, 0)[..., : self.jumps, :]
+        return F.pad(real, (0, 0, 0, self.jumps - real.shape[-2])).flatten(-2).to(self.weight.dtype)
+
+
+def shift_window(window: Tensor, new: Tensor, dt: Tensor) -> Tensor:
+    """The window of last observations (..., K · E) after a jump of ``dt`` steps to the observation ``new`` (..., E).
+
+    The observations in between are not known; they are interpolated.
+    """
+    old = window.unflatten(-1, (-1, new.shape[-1]))  # (..., K, E), the last observation first
+    lag = torch.arange(old.shape[-2], device=window.device)
+    steps = dt[..., None]
+    kept = old.gather(-2, (lag - steps).clamp(min=0)[..., None].expand_as(old))
+    share = (lag / steps).to(old.dtype)[..., None]
+    between = new[..., None, :] + share * (old[..., :1, :] - new[..., None, :])
+    return torch.where((lag < steps)[..., None], between, kept).flatten(-2)

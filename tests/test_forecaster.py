@@ -1,0 +1,262 @@
+"""Forecast files of trained runs, and runs that no longer need the user's file."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import tdvae
+from tdvae import cli, saved
+from tdvae.envs import first_person
+from tdvae.forecasting import RUNS, Forecaster
+from tdvae.forecasting.forecaster import compose
+
+JUMP, STEPS = 4, [1, 4, 11]
+
+
+def command(*arguments: str | Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["tdvae", *map(str, arguments)])
+        cli.main()
+
+
+def sales(rows: int = 200, future: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    day = np.arange(rows + future)
+    level = 1.7e9 + 100 * np.sin(0.4 * day) + rng.normal(size=len(day))
+    return pd.DataFrame(
+        {
+            "day": pd.date_range("2024-01-01", periods=len(day)),
+            "level": np.where(day < rows, level, np.nan),
+            "small": np.where(day < rows, 1e-8 * np.cos(0.4 * day), np.nan),
+            "mode": day % 3,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short training on a CSV file with known inputs and a calendar; the file is then removed."""
+    folder = tmp_path_factory.mktemp("sales")
+    sales().to_csv(folder / "sales.csv", index=False)
+    options = ["--known", "mode", "--calendar", "--longest-jump", str(JUMP), "--steps", "20", "--window", "30"]
+    command("fit", folder / "sales.csv", *options, "--run-dir", folder / "run")
+    (folder / "sales.csv").unlink()
+    return folder / "run"
+
+
+def test_a_forecast_file_has_quantiles_and_samples_in_the_users_units(run: Path, tmp_path: Path) -> None:
+    sales(future=11).to_csv(tmp_path / "new.csv", index=False)
+    out = tmp_path / "forecast.csv"
+    command("forecast", run, "--data", tmp_path / "new.csv", "--steps", "1,4,11", "--samples", "3", "--out", out)
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["day"], row["step"], row["channel"]) for row in rows] == [
+        (day, step, channel)
+        for day, step in (("2024-07-19", "1"), ("2024-07-22", "4"), ("2024-07-29", "11"))
+        for channel in ("level", "small")
+    ]
+    for row in rows:
+        low, median, high = (float(row[name]) for name in ("q0.05", "q0.5", "q0.95"))
+        assert low < median < high
+        centre, spread = (1.7e9, 1e3) if row["channel"] == "level" else (0, 1e-7)
+        assert all(abs(float(row[f"sample_{n}"]) - centre) < spread for n in (1, 2, 3))
+        assert abs(median - centre) < spread
+
+
+def test_python_gives_the_same_forecast_as_the_command(run: Path, tmp_path: Path) -> None:
+    frame = sales(future=11)
+    frame.to_parquet(tmp_path / "new.parquet")
+    command("forecast", run, "--data", tmp_path / "new.parquet", "--steps", "1,4,11", "--out", tmp_path / "f.npz")
+    written = np.load(tmp_path / "f.npz")
+    forecasts = Forecaster.load(run).forecast(frame, STEPS)
+    assert forecasts.quantiles.shape == (5, 1, 3, 2)
+    np.testing.assert_array_equal(written["quantiles"], forecasts.quantiles)
+    np.testing.assert_array_equal(forecasts.quantile(0.5), forecasts.quantiles[2])
+    assert len(forecasts.frame()) == 6
+
+
+def test_steps_beyond_the_longest_jump_are_composed_of_jumps(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [compose(step, 4) for step in (1, 4, 5, 11)] == [[1], [4], [2, 3], [3, 4, 4]]
+    asked: list[Any] = []
+    from tdvae.forecasting import forecaster
+
+    def spied(model: Any, belief: Any, dt: Any, *rest: Any) -> Any:
+        asked.append(dt)
+        return tdvae.forecast(model, belief, dt, *rest)
+
+    monkeypatch.setattr(forecaster, "forecast", spied)
+    Forecaster.load(run).forecast(sales(future=11), STEPS)
+    assert asked == [[1], [4], [3, 4, 4]]
+
+
+def test_the_forecast_starts_from_the_last_window_of_each_sequence(run: Path) -> None:
+    """Older steps than those of a window make no difference, recent ones do."""
+    model = Forecaster.load(run)
+    frame = sales(future=1)
+    expected = model.forecast(frame, [1]).mean
+    old, recent = frame.copy(), frame.copy()
+    old.loc[:100, "level"] += 50
+    recent.loc[190:, "level"] += 50
+    np.testing.assert_array_equal(model.forecast(old, [1]).mean, expected)
+    assert not np.array_equal(model.forecast(recent, [1]).mean, expected)
+
+
+def test_the_known_inputs_of_a_jump_are_those_after_the_origin(run: Path) -> None:
+    model = Forecaster.load(run)
+    frame = sales(future=6)
+    expected = model.forecast(frame, [1, 4]).mean
+    later, next_step = frame.copy(), frame.copy()
+    later.loc[204:, "mode"] = 0
+    next_step.loc[200, "mode"] = (frame.loc[200, "mode"] + 1) % 3
+    np.testing.assert_array_equal(model.forecast(later, [1, 4]).mean, expected)
+    assert not np.array_equal(model.forecast(next_step, [1, 4]).mean, expected)
+
+
+def test_a_run_is_evaluated_without_its_file_and_on_new_data(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command("eval", run, "--json")
+    own = json.loads(capsys.readouterr().out)["measures"]
+    sales(300).to_csv(tmp_path / "new.csv", index=False)
+    command("eval", run, "--data", tmp_path / "new.csv", "--json")
+    other = json.loads(capsys.readouterr().out)["measures"]
+    assert own["nll"].keys() == other["nll"].keys()
+    assert own["nll"] != other["nll"]
+
+
+def test_a_rollout_prints_all_dimensions_in_the_users_units(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command("rollout", run, "--from", "20", "--jumps", "4,1", "--json")
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["t"], row["channel"]) for row in rows] == [(24, "level"), (24, "small"), (25, "level"), (25, "small")]
+    assert rows[0]["observed"] == pytest.approx(1.7e9, abs=200)
+    assert abs(rows[1]["observed"]) < 2e-8
+
+
+def test_sequences_of_different_lengths_keep_their_order(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sequences = [100.0 * n + rng.normal(size=(length, 1)) for n, length in enumerate([9, 12, 9, 15] * 3)]
+    data = tdvae.prepare(sequences, 3)
+    tdvae.recipe(data, steps=2, latent=2, belief=4).fit(data, run_dir=tmp_path / "run", progress="none")
+    forecasts = Forecaster.load(tmp_path / "run").forecast(sequences, [2], quantiles=[0.5], samples=2)
+    assert forecasts.quantile(0.5).shape == (12, 1, 1)
+    assert forecasts.samples.shape == (2, 12, 1, 1)
+    order = forecasts.quantile(0.5)[:, 0, 0].argsort()
+    assert np.corrcoef(order.argsort(), np.arange(12))[0, 1] > 0.9  # each continues its own sequence
+
+
+def test_forecasts_of_arrays_in_one_call() -> None:
+    model = tdvae.load("oscillator")
+    x = np.sin(0.3 * np.arange(120)).reshape(2, 60)
+    torch.manual_seed(0)
+    density = tdvae.forecast(model, x, dt=20)
+    sequences = tdvae.data.from_arrays(x)
+    torch.manual_seed(0)
+    assert torch.equal(density.mean, tdvae.forecast(model, sequences, dt=20).mean)
+    torch.manual_seed(0)
+    assert torch.equal(density.mean, tdvae.forecast(model, tdvae.belief_at(model, sequences, 60), dt=20).mean)
+
+
+@pytest.mark.parametrize("kind", ["classes", "bits"])
+def test_forecasts_of_classes_and_bits(kind: str, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(0, 3 if kind == "classes" else 2, (12, 10, 2))
+    data = tdvae.prepare(x if kind == "classes" else x.astype(bool), 3)
+    tdvae.recipe(data, steps=2, latent=2, belief=4).fit(data, run_dir=tmp_path / "run", progress="none")
+    forecasts = Forecaster.load(tmp_path / "run").forecast(
+        x if kind == "classes" else x.astype(bool), [1, 5], samples=3
+    )
+    assert forecasts.mean.shape == (12, 2, 2) + ((3,) if kind == "classes" else ())
+    assert set(np.unique(forecasts.samples)) <= {0, 1, 2}
+    forecasts.write(tmp_path / "f.csv")
+    assert len((tmp_path / "f.csv").read_text().splitlines()) == 1 + 12 * 2 * 2
+
+
+# The choice of the model, and the time of its training
+
+
+def test_bytes_of_pictures_get_a_convolutional_model_of_a_size_that_fits(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(0, 256, (12, 6, 12, 10, 3)).astype(np.uint8)
+    data = tdvae.prepare(x, 2)
+    recipe = tdvae.recipe(data, steps=1, channels=4, canvas=4, belief=8, layers=1, batch_size=2)
+    assert recipe.describe().startswith("convolutional TD-VAE")
+    assert sum(p.numel() for p in tdvae.recipe(data).learner.parameters()) < 3e6
+    recipe.fit(data, run_dir=tmp_path / "run", progress="none")
+    forecasts = Forecaster.load(tmp_path / "run").forecast(x[:1], [1])
+    measures = RUNS.evaluate(saved.load_saved(tmp_path / "run"), seed=0)
+    assert measures["nll"]["marginal"]["1"] == pytest.approx(np.log(256), rel=0.3)
+    assert np.isfinite(measures["nll"]["tdvae"]["1"])
+    assert forecasts.mean.shape == (1, 1, 12, 10, 3)
+    assert 0 <= forecasts.quantiles.min() <= forecasts.quantiles.max() <= 255
+
+
+def test_a_recording_is_fitted(tmp_path: Path) -> None:
+    world = first_person.open_world("tdvae/Corridors-v0", None, 16, None)
+    first_person.record(world, tmp_path / "walk.h5", 60, 0, 10, 16)
+    world.close()
+    data = tdvae.prepare(tmp_path / "walk.h5", 2, window=5)
+    assert data.encoding.actions == 3
+    assert data.split.startswith("split by episode")
+    recipe = tdvae.recipe(data, steps=1, channels=4, canvas=4, belief=8, layers=1, batch_size=2)
+    recipe.fit(data, run_dir=tmp_path / "run", progress="none")
+    assert RUNS.held_out(saved.load_saved(tmp_path / "run"), seed=0).x.shape == (1, 5, 3, 16, 16)
+
+
+def test_integers_that_would_need_too_many_logits_are_refused() -> None:
+    pictures = tdvae.data.from_arrays(np.random.default_rng(0).integers(0, 256, (3, 4, 32, 32)).astype(np.uint8))
+    with pytest.raises(tdvae.InputError, match=r"262,144 logits; for pictures, use tdvae\.prepare"):
+        tdvae.models.for_data(pictures)
+
+
+def test_the_minutes_determine_the_steps_and_a_resumed_run_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tdvae.Recipe, "seconds_per_step", lambda self, data: 0.5)
+    data = tdvae.prepare(np.sin(np.arange(200.0)), 3)
+    recipe = tdvae.recipe(data, minutes=10, latent=2, belief=4)
+    assert recipe.config.steps == 1020
+    assert recipe.config.validate_every == 51
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(tdvae.recipe.__globals__, "LEAST_STEPS", 5)
+    np.save("sine.npy", np.sin(np.arange(200.0)))
+    options = ["--longest-jump", "3", "--latent", "2", "--belief", "4", "--run-dir", "run"]
+    command("fit", "sine.npy", "--minutes", "0.1", *options)
+    steps = json.loads(Path("run/config.json").read_text())["train"]["steps"]
+    assert steps == 10
+    monkeypatch.setattr(tdvae.Recipe, "seconds_per_step", lambda self, data: 0.01)
+    command("fit", "sine.npy", "--minutes", "0.1", *options, "--resume")
+    assert json.loads(Path("run/config.json").read_text())["train"]["steps"] == steps
+
+
+def test_the_time_of_a_step_is_measured_without_changing_the_model() -> None:
+    data = tdvae.prepare(np.sin(np.arange(200.0)), 3)
+    recipe = tdvae.recipe(data, latent=2, belief=4)
+    before = {name: value.clone() for name, value in recipe.learner.state_dict().items()}
+    torch.manual_seed(1)
+    expected = torch.rand(2)
+    torch.manual_seed(1)
+    assert recipe.seconds_per_step(data) > 0
+    assert torch.equal(torch.rand(2), expected)
+    assert all(torch.equal(value, before[name]) for name, value in recipe.learner.state_dict().items())
+
+
+def test_a_table_with_gaps_is_trained_on_evaluated_and_forecast(tmp_path: Path) -> None:
+    frame = sales().drop(columns="mode")
+    frame.loc[20:24, "level"] = np.nan
+    frame = frame.drop(index=[50, 51, 130, 195])  # gaps in the time stamps
+    frame.to_csv(tmp_path / "gaps.csv", index=False)
+    options = ["--longest-jump", str(JUMP), "--steps", "4", "--window", "30", "--latent", "2", "--belief", "4"]
+    command("fit", tmp_path / "gaps.csv", *options, "--run-dir", tmp_path / "run")
+    (tmp_path / "gaps.csv").rename(tmp_path / "moved.csv")
+    command("eval", tmp_path / "run")
+    command("rollout", tmp_path / "run", "--from", "20", "--jumps", "2,1")
+    frame.loc[198:, "level"] = np.nan  # the last observations of one column are missing
+    forecasts = Forecaster.load(tmp_path / "run").forecast(frame, STEPS)
+    assert np.isfinite(forecasts.quantiles).all()
+    assert next(forecasts.rows())["day"] == "2024-07-19"
