@@ -12,6 +12,7 @@ from tdvae.data import OscillatorSettings, from_arrays, simulate, split
 from tdvae.envs.pendulum import record_pendulum
 from tdvae.experiments.shared.experiment import Experiment, Task, Training, by_seed, seeds_of, time_of
 from tdvae.forecasting import recipe
+from tdvae.forecasting.monitor import ForecastMonitor
 from tdvae.likelihood import forecast
 from tdvae.models import Model
 from tdvae.reporting.results import Measures
@@ -35,7 +36,7 @@ class Preset:
     sequences: dict[str, int] = field(default_factory=lambda: {"pendulum": 400, "oscillator": 1_000})
     length: int = 60
     steps: int = 1_500
-    samples: int = 400
+    samples: int = 2_000
     model: dict[str, Any] = field(default_factory=dict)  # model options that differ from the recipe's
     seeds: tuple[int, ...] = (0,)
 
@@ -85,7 +86,8 @@ class Composition(Experiment[Preset]):
         train, validation, _ = parts(preset, task)
         observed_state = task.variant.endswith("observed_state")
         chosen = recipe(train, AHEAD, preset.steps, task.seed, observed_state=observed_state, **preset.model)
-        return Training(chosen.learner, train, chosen.jumps, chosen.config, validation)
+        monitor = ForecastMonitor.up_to(AHEAD, chosen.learner.model, validation, task.seed)
+        return Training(chosen.learner, train, chosen.jumps, chosen.config, validation, monitor=monitor)
 
     @torch.no_grad()
     def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:
@@ -97,23 +99,34 @@ class Composition(Experiment[Preset]):
             actions = None if test.actions is None else test.actions[:, origin : origin + AHEAD]
             for way, jumps in WAYS.items():
                 nll[way].append(-forecast(model, belief, jumps, preset.samples, actions).log_prob(future))
-        return {way: float(torch.cat(values).mean()) for way, values in nll.items()}
+        scores = {way: torch.cat(values) for way, values in nll.items()}
+        return {
+            "nll": {way: float(score.mean()) for way, score in scores.items()},
+            "nll_median": {way: float(score.median()) for way, score in scores.items()},
+        }
 
     def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
         replicates = []
         for variants in by_seed(measures).values():
-            nll = {name: {state: variants[f"{name},{state}"] for state in STATES} for name in SETS}
+            nll, median = (
+                {name: {state: variants[f"{name},{state}"][measure] for state in STATES} for name in SETS}
+                for measure in ("nll", "nll_median")
+            )
             one, *composed = WAYS
             cost = {
                 name: {state: {way: of[way] - of[one] for way in composed} for state, of in by_state.items()}
                 for name, by_state in nll.items()
             }
-            replicates.append({"nll": nll, "cost_of_composition": cost})
+            replicates.append({"nll": nll, "nll_median": median, "cost_of_composition": cost})
         return replicates
 
     def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
-        nll = content["measures"]["nll"]
-        rows = ((f"{SETS[name]}, {STATES[state]}", nll[name][state]) for name in SETS for state in STATES)
+        rows = (
+            (f"{SETS[name]}, {STATES[state]}{note}", content["measures"][measure][name][state])
+            for name in SETS
+            for state in STATES
+            for measure, note in (("nll", ""), ("nll_median", ", median"))
+        )
         return {self.name: [by_key(rows, corner=f"NLL of x, {AHEAD} steps ahead, nats")]}
 
     def made(self, content: dict[str, Any]) -> str:
