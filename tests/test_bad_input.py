@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -548,6 +549,9 @@ def test_a_rollout_has_at_least_one_jump() -> None:
 def test_a_belief_is_asked_for_within_the_sequence(t: int) -> None:
     with pytest.raises(InputError, match=rf"between 0 and 6.*{t}"):
         belief_at(model(), data(), t)
+    beyond = replace(data(), lengths=data().lengths + 1)
+    with pytest.raises(InputError, match=r"^lengths: expected between 1 and the horizon 6, got 7"):
+        belief_at(model(), beyond, 7)
 
 
 @pytest.mark.parametrize("event", [(3,), (1,), (), (2, 2)], ids=str)
