@@ -21,12 +21,12 @@ from tests.campaign import subjects
 from tests.campaign.outcome import Outcome, Tally, in_process, limited, run_blocks
 
 BLOCK = 100
-LIMIT = 60.0  # seconds of a case: a resumed run takes some, and more on a busy machine
+LIMIT = 20.0
 USES = ("load", "load", "load", "resume", "shipped", "data", "forecast", "forecast", "fit again")
 
 
 def run(tally: Tally, files: int, generator: random.Random, folder: Path) -> None:
-    _, code = in_process(300.0, lambda: _prepare(folder))
+    _, code = in_process(60.0, lambda: _prepare(folder))
     assert code == 0, "the training without faults failed"
     seeds = [generator.getrandbits(32) for _ in range(files)]
     blocks = [seeds[start : start + BLOCK] for start in range(0, files, BLOCK)]
