@@ -36,6 +36,9 @@ def write_file(path: Path, content: bytes) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
+        except IsADirectoryError as error:
+            remove(temporary)
+            raise InputError(f"{path}: expected a file or nothing in its place, got a folder; remove it") from error
         except OSError:
             remove(temporary)
             raise
