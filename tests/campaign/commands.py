@@ -57,6 +57,9 @@ TABLES = (
     ("missing.csv", True),
     ("empty.csv", True),
     ("heading.csv", True),
+    ("pipe.csv", True),
+    ("pipe.parquet", True),
+    ("pipe.h5", True),
     ("random.csv", True),
     ("random.parquet", True),
     ("random.h5", True),
@@ -97,7 +100,8 @@ def _prepare(folder: Path) -> None:
     Path("ragged.csv").write_text("a,b\n1,2\n3,4,5,6\n7\n")
     Path("words.csv").write_text("a,b\n" + "one,two\n" * 30)
     Path("table.csv").write_text("a\n" + "".join(f"{value}\n" for value in x.flatten()))
-    os.mkfifo("pipe.npz")
+    for ending in ("npz", "csv", "parquet", "h5"):
+        os.mkfifo(f"pipe.{ending}")
     Path("folder").mkdir()
     assert _command(folder, ["fit", "mine.npz", *FIT, "--run-dir", "run"], "none")["code"] == 0
 

@@ -22,7 +22,7 @@ from tests.campaign.outcome import Outcome, Tally, in_process, limited, run_bloc
 
 BLOCK = 100
 LIMIT = 20.0
-USES = ("load", "load", "load", "resume", "shipped", "data", "forecast", "forecast", "fit again")
+USES = (*["load"] * 6, *["resume", "shipped", "data"] * 2, *["forecast"] * 5, "fit again")
 
 
 def run(tally: Tally, files: int, generator: random.Random, folder: Path) -> None:

@@ -130,9 +130,16 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def check_path(name: str, path: Path) -> None:
+    """Raise if the system would not take the path."""
+    if "\x00" in str(path):
+        raise InputError(f"{name}: expected a path without null characters, got {str(path)!r}")
+
+
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
     """Add the path to errors of the operating system that do not name a file, such as those of a full disk."""
+    check_path("file", path)
     try:
         yield
     except OSError as error:
