@@ -5,7 +5,8 @@ then adds to a σ that already contains it, so intervals are too wide. Two numbe
 one scales the σ of p_B and p_T, the other the σ of a Gaussian p_D. Both maximise the likelihood of forecasts.
 
 The excess noise of single steps hardly shows in a forecast of one step, and adds up in a rollout. If z alone is the
-state, a third number scales the σ of p_T for δt = 1. It maximises the likelihood of forecasts composed of single steps.
+state, a third number scales the σ of p_T for δt = 1. It maximises the likelihood of forecasts composed of single steps,
+which determine it well: the effect of each step adds up.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ def calibrate(
         return None
     step = (0, 0)
     if composed is not None and not model.config.observed_state:
-        step = _nearest_to_none(_search(composed_nll, both=False), blocks)
+        composed_scores = _search(composed_nll, both=False)
+        step = min(composed_scores, key=lambda scales: float(composed_scores[scales].mean()))
         p_T.log_step_temperature.fill_(math.log(_factor(step[0])))
     return Calibration(_factor(chosen[0]), _factor(chosen[1]), _factor(step[0]), before, after)
 

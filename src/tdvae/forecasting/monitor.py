@@ -18,7 +18,7 @@ from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
 
 HORIZONS = (1, 2, 5, 10, 20, 50, 100)  # δt, as far as the longest jump
-ROLLOUTS = (5, 20)  # numbers of single steps of composed forecasts, as far as the longest jump
+SINGLE_STEPS = 20  # of a composed forecast; at most the longest jump
 STARTS = (0.35, 0.6)  # where forecasts begin, as shares of the shortest sequence
 MOST_SEQUENCES = 200
 SAMPLES = 100
@@ -68,8 +68,8 @@ class ForecastMonitor(Monitor):
 
     def composed(self) -> Iterator[tuple[int, Forecast, Tensor, Tensor | None]]:
         """The same for forecasts that are composed of single steps."""
-        longest = max(self.horizons)
-        return self._forecasts({steps: [1] * steps for steps in ROLLOUTS if steps <= longest}, self.starts[-1:])
+        steps = min(SINGLE_STEPS, max(self.horizons))
+        return self._forecasts({steps: [1] * steps}, self.starts[-1:])
 
     @torch.no_grad()
     def _forecasts(
