@@ -69,7 +69,7 @@ class ForecastMonitor(Monitor):
     def composed(self) -> Iterator[tuple[int, Forecast, Tensor, Tensor | None]]:
         """The same for forecasts that are composed of single steps."""
         steps = min(SINGLE_STEPS, max(self.horizons))
-        return self._forecasts({steps: [1] * steps}, self.starts[-1:])
+        return self._forecasts({steps: [1] * steps}, self.starts[:1])
 
     @torch.no_grad()
     def _forecasts(
