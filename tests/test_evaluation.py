@@ -33,7 +33,7 @@ from tdvae.forecasting.evaluation import (
     sample_crps,
     verdict,
 )
-from tdvae.forecasting.linear import Choice, fit_linear_part
+from tdvae.forecasting.linear import fit_linear_part
 from tdvae.forecasting.origins import Origins, held_out_origins, observed, rolling_origins
 from tdvae.models import Model
 from tdvae.models.config import NextStepConfig
@@ -368,10 +368,10 @@ def test_before_training_the_model_is_the_regression() -> None:
     model = tdvae.recipe(train, longest_jump=5, steps=1, **SMALL).learner.model
     assert isinstance(model, tdvae.TDVAE)
     assert model.linear is not None
-    origins = rolling_origins(held_out)
-    choice = fit_linear_part(model, train, held_out, origins)
-    assert isinstance(choice, Choice)
-    at = origins.with_target(held_out, 5)
+    weights = fit_linear_part(model, train)
+    assert weights is not None
+    assert all(sum(of.values()) == pytest.approx(1) for of in weights.values())
+    at = rolling_origins(held_out).with_target(held_out, 5)
     chosen, belief = beliefs_at(model, held_out, at)
     density = tdvae.forecast(model, belief, 5, samples=3).components
     assert isinstance(density, DiagonalNormal)
@@ -386,19 +386,51 @@ def test_before_training_the_model_is_the_regression() -> None:
         assert nll["tdvae"][dt] < nll["linear"][dt] + 0.05
 
 
-def test_the_level_is_left_out_where_it_drifts() -> None:
-    steps = torch.arange(120.0)
+def linear_weights(train: Sequences, longest_jump: int, season: int | None = None) -> dict[int, dict[str, float]]:
+    """The weight of each base in the average of regressions, by δt."""
+    model = tdvae.recipe(train, longest_jump=longest_jump, steps=1, **SMALL).learner.model
+    assert isinstance(model, tdvae.TDVAE)
+    found = fit_linear_part(model, train, season)
+    assert found is not None
+    bases: dict[int, dict[str, float]] = {}
+    for dt, weights in found.items():
+        for candidate, weight in weights.items():
+            bases.setdefault(dt, {}).setdefault(candidate.base, 0.0)
+            bases[dt][candidate.base] += weight
+    return bases
+
+
+def test_a_random_walk_is_forecast_from_its_last_value_and_noise_is_not() -> None:
     torch.manual_seed(0)
-    series = 0.1 * steps + 0.05 * torch.randn(120)
-    train, validation = (
-        tdvae.data.from_arrays(series[part].unfold(0, 30, 1)) for part in (slice(0, 70), slice(70, 120))
-    )
-    for name, parts in {"drift": (train, validation), "none": (waves(seed=0), waves(seed=1))}.items():
-        model = tdvae.recipe(parts[0], longest_jump=5, steps=1, **SMALL).learner.model
+    noise = torch.randn(1_000)
+    for x, of_last in ((noise.cumsum(0), 1.0), (noise, 0.0)):
+        train = tdvae.data.from_arrays(x[None, :, None])
+        model = tdvae.recipe(train, longest_jump=5, steps=1, **SMALL).learner.model
         assert isinstance(model, tdvae.TDVAE)
-        found = fit_linear_part(model, *parts, rolling_origins(parts[1]))
-        assert found is not None
-        assert found.level == (name == "none"), name
+        assert model.linear is not None
+        fit_linear_part(model, train)
+        assert float(model.linear.weight[4, 0]) == pytest.approx(of_last, abs=0.15)
+
+
+def test_a_season_is_a_base_of_the_regression() -> None:
+    """A pattern without any relation between its phases, for which the last season is the best simple forecast."""
+    torch.manual_seed(0)
+    pattern = torch.randn(12).repeat(10) + 0.01 * torch.randn(120).cumsum(0)
+    found = linear_weights(tdvae.data.from_arrays(pattern[None, :, None]), 5, season=12)
+    assert found[5]["season"] > 0.5
+    assert "season" not in linear_weights(tdvae.data.from_arrays(pattern[None, :, None]), 5, season=100)[5]
+
+
+def test_left_out_blocks_show_errors_that_single_steps_hide() -> None:
+    """Long jumps have overlapping targets: leaving out one step leaves nearly the same step in."""
+    torch.manual_seed(0)
+    walk = torch.randn(240).cumsum(0)
+    train, later = (tdvae.data.from_arrays(part[None, :, None]) for part in (walk[:160], walk[80:]))
+    model = tdvae.recipe(train, longest_jump=20, steps=1, **SMALL).learner.model
+    assert isinstance(model, tdvae.TDVAE)
+    fit_linear_part(model, train)
+    found = evaluate(model, train, later, (20,), samples=2).measures["coverage_90"]
+    assert found["tdvae"]["20"] >= found["linear"]["20"]
 
 
 def test_a_window_after_a_jump_keeps_what_is_known() -> None:

@@ -19,7 +19,7 @@ from tdvae.checks import NonNegative, Positive, PositiveNumber, Seed, check_fiel
 from tdvae.errors import InputError
 from tdvae.forecasting.linear import fit_linear_part
 from tdvae.forecasting.monitor import ForecastMonitor
-from tdvae.forecasting.origins import CONTEXT_SHARE, held_out_origins
+from tdvae.forecasting.origins import CONTEXT_SHARE
 from tdvae.forecasting.preparation import OwnData
 from tdvae.jumps import Jumps, Uniform, Widening
 from tdvae.models import TDVAE, ConvTDVAEConfig, for_data, for_pictures
@@ -40,7 +40,6 @@ DATA_FILE = "data.safetensors"  # in a run folder
 MOST_LAGS, MOST_NUMBERS = 36, 240  # of the linear part: last observations, and numbers in them
 MOST_LINEAR_JUMPS = 100
 MOST_HISTORY = 5_000  # sequences that the linear part is fitted on
-MOST_ORIGINS = 1_000  # of validation sequences that choose its form
 
 
 @dataclass(frozen=True)
@@ -83,9 +82,9 @@ class Recipe:
         if isinstance(data, OwnData):
             checked, context, own = data.validated.sequences, data.validated.context, data
             train, validation, info = own.train, own.validation, {**own.info(), **(info or {})}
-            files, history = {DATA_FILE: _stored(own)}, own.history
+            files, history, season = {DATA_FILE: _stored(own)}, own.history, own.season
         else:
-            train, context = data, 0
+            train, context, season = data, 0, None
             if validation is None:
                 raise InputError("validation: expected sequences, unless the data come from tdvae.prepare; got None")
             checked = validation.select(torch.arange(len(validation)))
@@ -95,7 +94,7 @@ class Recipe:
             longest, seed = self.jumps.longest, self.config.seed
             initial = None
             if model.linear is not None:
-                fit_linear_part(model, history, checked, held_out_origins(checked, context, longest, MOST_ORIGINS))
+                fit_linear_part(model, history, season)
                 initial = deepcopy(model.state_dict())
             monitor = ForecastMonitor.up_to(longest, model, checked, seed, context, initial)
         return fit(
