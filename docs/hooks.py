@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -48,3 +49,8 @@ def on_page_content(content: str, page: Page, **_: Any) -> str:
 
     content = EQUATION.sub(equation, content)
     return DOCSTRING_EQUATION.sub(lambda match: converted(html.unescape(match[1]), "inline"), content)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Remove what the search needs for other languages only."""
+    shutil.rmtree(Path(config.site_dir) / "assets" / "javascripts" / "lunr")

@@ -1,7 +1,7 @@
 """Run the code and the commands of the pages. `python docs/tutorials.py [PAGE …]` writes their outputs and figures.
 
-- `python` and `sh` blocks are run in the order of the page, in one new folder per page. A `python` block with a title is
-  first written to the file of that name.
+- `python` and `sh` blocks are run in the order of the page, in one new folder per page. A `python` block with a title
+  is written to the file of that name.
 - A `text` block right after one of them is what it prints.
 - A figure `figures/NAME` on a page is the file NAME that the code of the page writes.
 - A `python` block whose title begins with `src/` is an excerpt of that file, and is not run.
@@ -31,7 +31,7 @@ import numpy as np
 
 DOCS = Path(__file__).resolve().parent
 FIGURES = DOCS / "figures"
-BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]*)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(\w*)(?: title=\"([^\"]*)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FIGURE = re.compile(r"!\[[^\]]*\]\(figures/([^)]+)\)")
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
@@ -55,8 +55,13 @@ class Block:
         return self.title.startswith("src/")
 
 
+def blocks_of(text: str) -> list[Block]:
+    """The fenced blocks of a text. Those without a language are not run."""
+    return [Block(m[1], m[2] or "", m[3], m.start(3), m.end(3)) for m in BLOCK.finditer(text)]
+
+
 def blocks(page: str) -> list[Block]:
-    return [Block(m[1], m[2] or "", m[3], m.start(3), m.end(3)) for m in BLOCK.finditer((DOCS / page).read_text())]
+    return blocks_of((DOCS / page).read_text())
 
 
 PAGES = sorted(path.name for path in DOCS.glob("*.md") if any(block.runs for block in blocks(path.name)))
