@@ -30,12 +30,12 @@ campaign: .venv/.ready
 
 # The documentation as a site, in site/; needs no network. A broken link or an unknown name is an error.
 docs: .venv/.ready
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
 
 # The same on this machine's loopback address, built again when a page changes.
 docs-serve: .venv/.ready
-	$(BIN)/mkdocs serve --dev-addr 127.0.0.1:8000
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --dev-addr 127.0.0.1:8000
 
 setup: .venv/.ready
 

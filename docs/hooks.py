@@ -15,7 +15,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
-MARKER = re.compile(r"<!-- (?:table: \w+|help: \w+|value: [^>]*|end) -->\n?")
+MARKER = re.compile(r"^<!-- (?:table: \w+|help: \w+|end) -->\n|<!-- (?:value: [^>]*|end) -->", re.MULTILINE)
 EQUATION = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
 DOCSTRING_EQUATION = re.compile(r":math:<code>(.*?)</code>", re.DOTALL)
 

@@ -27,19 +27,15 @@ NAMESPACES = ("http://www.w3.org/",)  # names in SVG and MathML
 
 
 def build(config: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "mkdocs",
-        "build",
+    options = [
         "--strict",
-        "--quiet",
         "--site-dir",
-        folder,
+        str(folder),
         "--config-file",
-        config,
-    ]
-    environment = {**os.environ, "DISABLE_MKDOCS_2_WARNING": "true"}
+        str(config),
+    ]  # not --quiet, which ignores --strict
+    command = [sys.executable, "-m", "mkdocs", "build", *options]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
@@ -145,7 +141,7 @@ def test_browsers_are_told_to_refuse_other_hosts(site: Path) -> None:
 )
 def test_outside_requests_are_found(name: str, text: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
-    assert len(outside_requests(tmp_path)) == 1
+    assert outside_requests(tmp_path) != []
 
 
 def test_links_to_other_hosts_are_no_requests(tmp_path: Path) -> None:
@@ -157,6 +153,18 @@ def test_reference_has_every_public_name(site: Path) -> None:
     ids = {name for path in site.glob("python*.html") for name in Loads(path.read_text()).ids}
     public = {f"tdvae.{name}" for name in tdvae.__all__ if not ismodule(getattr(tdvae, name))}
     assert public - ids == set()
+
+
+def test_examples_of_docstrings_are_code(site: Path) -> None:
+    for path in site.glob("python*.html"):
+        assert "&gt;&gt;&gt;" in path.read_text()
+        assert "<blockquote>" not in path.read_text()
+
+
+def test_markers_leave_sentences_as_they_are(site: Path) -> None:
+    text = (site / "negatives.html").read_text()
+    assert "<!-- value" not in text
+    assert re.search(r"0\.\d+\s+with the next-step predictor", re.sub(r"<[^>]+>", "", text))
 
 
 def test_equations_are_mathml(site: Path) -> None:
