@@ -267,20 +267,20 @@ def test_ablations_train_and_report_each_variant(
 ) -> None:
     small = PRESETS["smoke"]
     variants = {"recipe": small, "adam": replace(small, train=replace(small.train, optimizer="adam"))}
-    monkeypatch.setitem(ABLATION_PRESETS, "demo", Variants(variants))
+    sizes = {"latent": 2, "hidden": 8, "belief": 6, "readout": 8, "readout_hidden": 8, "observed_state": False}
+    monkeypatch.setitem(ABLATION_PRESETS, "demo", Variants(variants, {"fit_latent": sizes}, small))
+    names = [*variants, "fit_latent"]
     arguments = ["run", "oscillator-ablations", "--run-dir", str(tmp_path / "run"), "--out", str(tmp_path / "out")]
     command(arguments, monkeypatch)
     printed = capsys.readouterr().out
     content = json.loads((tmp_path / "out" / "oscillator_ablations.json").read_text())
     assert_results(content)
-    assert list(content["train_seconds"]) == list(variants)
+    assert list(content["train_seconds"]) == names
     for dt in DT:
         by_variant = content["measures"][f"information_share_dt{dt}"]
-        assert list(by_variant) == list(variants)
+        assert list(by_variant) == names
         assert by_variant["recipe"]["mean"] != by_variant["adam"]["mean"]  # the variants were trained differently
-        assert all(
-            f"{round(by_variant[name]['mean'], 2):.2f}" in printed for name in variants
-        )  # no number is truncated
+        assert all(f"{round(by_variant[name]['mean'], 2):.2f}" in printed for name in names)  # no number is truncated
     (tmp_path / "run" / "adam" / "measures.json").unlink()  # as after an interruption before it was measured
     command([*arguments, "--resume"], monkeypatch)
     assert json.loads((tmp_path / "out" / "oscillator_ablations.json").read_text())["measures"] == content["measures"]

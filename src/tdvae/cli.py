@@ -102,6 +102,9 @@ class Fit:
     """Choose the number of training steps so that training takes about this many minutes."""
     patience: int = 8
     """Stop after this many of the 20 validations without a better one; 0: never."""
+    state: Literal["observed", "latent"] = "observed"
+    """What the model carries from step to step: observed: its latent state and the last observations. latent: the
+    latent state alone, which serves better where single observations are very noisy."""
     layers: int | None = None
     """Layers of the latent state. By default chosen for the kind of data, as the next two."""
     latent: int | None = None
@@ -158,6 +161,7 @@ class Fit:
                     "minutes": self.minutes,
                     "patience": self.patience,
                     **{name: size for name, size in sizes.items() if size is not None},
+                    **({"observed_state": False} if self.state == "latent" else {}),
                 },
                 seed=self.seed,
                 devices=self.devices,

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from tdvae.forecasting.calibration import calibrate
-from tdvae.forecasting.origins import mean_and_error
+from tdvae.forecasting.evaluation import beliefs_at
+from tdvae.forecasting.origins import Origins, mean_and_error
 from tdvae.likelihood import Forecast, forecast
 from tdvae.models import Model
-from tdvae.rollouts import belief_at
 from tdvae.training import Monitor
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
@@ -64,11 +64,11 @@ class ForecastMonitor(Monitor):
     @torch.no_grad()
     def forecasts(self) -> Iterator[tuple[int, Forecast, Tensor, Tensor | None]]:
         """δt, density, x and its mask of all forecasts that fit the sequences, with the same noise each time."""
-        shortest = int(self.validation.lengths.min())
+        shortest, row = int(self.validation.lengths.min()), torch.arange(len(self.validation))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(self.seed))
             for start in self.starts:
-                belief = belief_at(self.model, self.validation, start)
+                _, belief = beliefs_at(self.model, self.validation, Origins(row, torch.full_like(row, start), row))
                 for dt in (dt for dt in self.horizons if start + dt <= shortest):
                     actions = self.validation.actions
                     of_jump = None if actions is None else actions[:, start : start + dt]

@@ -21,9 +21,10 @@ from tdvae.forecasting.linear import fit_linear_part
 from tdvae.forecasting.monitor import ForecastMonitor
 from tdvae.forecasting.origins import CONTEXT_SHARE
 from tdvae.forecasting.preparation import OwnData
-from tdvae.jumps import Jumps, Uniform, Widening
+from tdvae.jumps import Consecutive, InTurn, Jumps, Mixture, SemiGradient, Uniform, Widening
 from tdvae.models import TDVAE, ConvTDVAEConfig, for_data, for_pictures
 from tdvae.models.build import check_classes
+from tdvae.models.config import LatentConfig
 from tdvae.objectives import Learner
 from tdvae.training import FitResult, Monitor, TrainConfig, fit
 from tdvae.training.config import derive_seed
@@ -33,6 +34,8 @@ from tdvae.types import Sequences, SequenceSource
 VALIDATIONS = 20  # per training
 PATIENCE = 8  # validations without a better one, after which training stops
 CURRICULUM = 0.35  # share of the training in which the longest jump grows from 2 steps to its final length
+LAST_STAGE = 0.25  # share of the training with semi-gradients, if z alone is the state
+SHORT = 10  # steps; z alone learns from as many jumps up to here as from all others
 WARMUP = 200  # steps; at most a tenth of the training
 LEAST_STEPS = 100  # of a training within a number of minutes
 TRAINING_SHARE = 0.85  # of these minutes; the rest is for validation and evaluation
@@ -176,8 +179,7 @@ def recipe(
         torch.manual_seed(derive_seed(seed))
         model = _model(data, longest, model_options)
     config = _schedule(_train_config(model, seed, batch_size), steps, patience)
-    jumps = Widening(Uniform(1, longest), start=2, until=CURRICULUM)
-    made = Recipe(Learner(model), jumps, config)
+    made = Recipe(Learner(model), _jumps(model, longest), config)
     if minutes is None:
         return made
     affordable = int(TRAINING_SHARE * 60 * minutes / made.seconds_per_step(data))
@@ -207,6 +209,22 @@ def _model(data: Sequences | OwnData, longest_jump: int, options: dict[str, Any]
         return for_data(some, **{"octaves": octaves, **linear, **options})
     linear = _linear_part(data, None, longest_jump, options)
     return for_data(data, **{"octaves": octaves, **linear, **options})
+
+
+def _jumps(model: TDVAE, longest: int) -> Jumps:
+    """Jumps that widen. Without x in the state, p_B must be as narrow as a filter: semi-gradients see to that.
+
+    See docs/oscillator.md. With x in the state they make no difference.
+    """
+    config = model.config
+    if not isinstance(config, LatentConfig) or config.observed_state:
+        return Widening(Uniform(1, longest), start=2, until=CURRICULUM)
+    jumps: Jumps = Uniform(1, longest)
+    if longest > SHORT:
+        jumps = Mixture((Uniform(1, SHORT), jumps), (0.5, 0.5))
+    switch = 1 - LAST_STAGE
+    last_stage = SemiGradient(Mixture((Consecutive(), jumps), (0.5, 0.5)))
+    return InTurn(Widening(jumps, start=2, until=CURRICULUM / switch), last_stage, switch)
 
 
 def _linear_part(data: Sequences, window: int | None, longest_jump: int, options: dict[str, Any]) -> dict[str, int]:

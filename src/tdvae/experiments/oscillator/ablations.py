@@ -1,14 +1,21 @@
-"""Ablations of the oscillator experiment: the demo preset with one option changed at a time."""
+"""Ablations of the oscillator experiment: the demo preset with one option changed at a time.
+
+Two more variants are trained by `tdvae fit`'s recipe, which is told nothing about the signal.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
+
+import torch
 
 from tdvae.experiments.oscillator.experiment import Oscillator
 from tdvae.experiments.oscillator.measures import HORIZONS
 from tdvae.experiments.oscillator.presets import PRESETS, SWITCH, Preset, half_consecutive, widening
 from tdvae.experiments.shared.experiment import Experiment, Task, Training, by_seed
+from tdvae.forecasting import recipe
 from tdvae.jumps import InTurn, SemiGradient, Widening, paper_mixture
 from tdvae.models import Model
 from tdvae.reporting.results import Measures
@@ -40,6 +47,8 @@ VARIANTS = {
     "paper_jumps_only": replace(_BASE, jumps=widening(_UNTIL)),
     "no_curriculum": replace(_BASE, jumps=InTurn(paper_mixture(), SemiGradient(half_consecutive()), SWITCH)),
 }
+FITS: dict[str, dict[str, Any]] = {"fit": {}, "fit_latent": {"observed_state": False}}  # options of `tdvae.recipe`
+LONGEST_JUMP = 120  # of these
 REPORTED = {"information_share": "share at δt = {}", "coverage_90": "coverage of the 90 % interval"}
 
 
@@ -48,6 +57,8 @@ class Variants:
     """The oscillator presets to compare."""
 
     variants: dict[str, Preset] = field(default_factory=lambda: VARIANTS)
+    fits: dict[str, dict[str, Any]] = field(default_factory=lambda: FITS)
+    fit_preset: Preset = _BASE  # data and number of training steps of the fits
     seeds: tuple[int, ...] = (0,)
 
 
@@ -64,13 +75,21 @@ class OscillatorAblations(Experiment[Variants]):
     published = "demo"
 
     def tasks(self, preset: Variants, seeds: list[int]) -> list[Task]:
-        return [Task(seed, variant, variant) for seed in seeds for variant in preset.variants]
+        return [Task(seed, variant, variant) for seed in seeds for variant in (*preset.variants, *preset.fits)]
 
     def training(self, preset: Variants, task: Task) -> Training:
-        return _OSCILLATOR.training(preset.variants[task.variant], task)
+        if task.variant not in preset.fits:
+            return _OSCILLATOR.training(preset.variants[task.variant], task)
+        made = _OSCILLATOR.training(preset.fit_preset, task)
+        assert made.validation is not None
+        train, validation = (source.select(torch.arange(len(source))) for source in (made.data, made.validation))
+        options = preset.fits[task.variant]
+        chosen = recipe(train, LONGEST_JUMP, preset.fit_preset.train.steps, task.seed, patience=0, **options)
+        start = partial(chosen.fit, train, validation)
+        return Training(chosen.learner, train, chosen.jumps, chosen.config, validation, made.info, start=start)
 
     def measure(self, preset: Variants, task: Task, models: list[Model]) -> Measures:
-        return _OSCILLATOR.measure(preset.variants[task.variant], task, models)
+        return _OSCILLATOR.measure(preset.variants.get(task.variant, preset.fit_preset), task, models)
 
     def combine(self, preset: Variants, measures: dict[Task, Measures]) -> list[Measures]:
         """Return one measure per (measure, δt), nested by variant."""
