@@ -12,6 +12,7 @@ import torch
 import tdvae
 from tdvae import cli
 from tdvae.data import from_npz, split
+from tdvae.distributions import DiagonalNormal
 from tdvae.forecasting.calibration import calibrate
 from tdvae.forecasting.monitor import ForecastMonitor
 from tdvae.models.decoders import GaussianDecoder
@@ -64,6 +65,34 @@ def test_calibration_finds_the_scale_of_the_noise() -> None:
     place = tdvae.forecast(model, belief, 2).cdf(data.x[:, 13])
     assert 0.8 <= float(((place - 0.5).abs() <= 0.45).float().mean()) <= 0.98
     assert calibrate(model, monitor.forecasts) == found  # it starts from the model without calibration
+
+
+def test_single_steps_are_calibrated_by_composed_forecasts() -> None:
+    """Only δt = 1 has a scale of its own, and only if z alone is the state."""
+    torch.manual_seed(0)
+    data = tdvae.data.from_arrays(np.random.default_rng(1).normal(size=(60, 40, 1)))
+    model = tdvae.models.for_data(
+        data, latent=2, hidden=8, belief=4, readout=8, init_log_sigma=1.0, observed_state=False
+    )
+    state = model.sample_state(model.initial(3), n=2)
+
+    def log_sigma(dt: int) -> torch.Tensor:
+        p_T = model.step(state, torch.full((2, 3), dt)).p_T.given(state.z)
+        return torch.cat([layer.log_sigma for layer in p_T.layers if isinstance(layer, DiagonalNormal)])
+
+    monitor = ForecastMonitor.up_to(20, model, data)
+    before = {dt: log_sigma(dt) for dt in (1, 2)}
+    found = calibrate(model, monitor.forecasts, composed=monitor.composed)
+    assert found is not None
+    assert found.step_temperature < 1  # wide steps make a rollout diverge
+    scale = torch.tensor([found.temperature, found.step_temperature]).log()
+    torch.testing.assert_close(log_sigma(1), before[1] + scale.sum())
+    torch.testing.assert_close(log_sigma(2), before[2] + scale[0])
+    observed, _ = overdispersed()
+    monitor = ForecastMonitor.up_to(5, observed, data)
+    found = calibrate(observed, monitor.forecasts, composed=monitor.composed)
+    assert found is not None
+    assert found.step_temperature == 1
 
 
 def test_other_likelihoods_are_left_as_they_are() -> None:

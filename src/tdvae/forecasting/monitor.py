@@ -18,6 +18,7 @@ from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
 
 HORIZONS = (1, 2, 5, 10, 20, 50, 100)  # δt, as far as the longest jump
+ROLLOUTS = (5, 20)  # numbers of single steps of composed forecasts, as far as the longest jump
 STARTS = (0.35, 0.6)  # where forecasts begin, as shares of the shortest sequence
 MOST_SEQUENCES = 200
 SAMPLES = 100
@@ -61,18 +62,29 @@ class ForecastMonitor(Monitor):
         blocks = chosen // longest_jump if context else None
         return cls(model, some, [dt for dt in HORIZONS if dt <= longest_jump], starts, seed, blocks, initial)
 
-    @torch.no_grad()
     def forecasts(self) -> Iterator[tuple[int, Forecast, Tensor, Tensor | None]]:
         """δt, density, x and its mask of all forecasts that fit the sequences, with the same noise each time."""
+        return self._forecasts({dt: [dt] for dt in self.horizons}, self.starts)
+
+    def composed(self) -> Iterator[tuple[int, Forecast, Tensor, Tensor | None]]:
+        """The same for forecasts that are composed of single steps."""
+        longest = max(self.horizons)
+        return self._forecasts({steps: [1] * steps for steps in ROLLOUTS if steps <= longest}, self.starts[-1:])
+
+    @torch.no_grad()
+    def _forecasts(
+        self, jumps: dict[int, list[int]], starts: Sequence[int]
+    ) -> Iterator[tuple[int, Forecast, Tensor, Tensor | None]]:
+        """``jumps`` has the jumps of a forecast by its δt."""
         shortest, row = int(self.validation.lengths.min()), torch.arange(len(self.validation))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(self.seed))
-            for start in self.starts:
+            for start in starts:
                 _, belief = beliefs_at(self.model, self.validation, Origins(row, torch.full_like(row, start), row))
-                for dt in (dt for dt in self.horizons if start + dt <= shortest):
+                for dt in (dt for dt in jumps if start + dt <= shortest):
                     actions = self.validation.actions
                     of_jump = None if actions is None else actions[:, start : start + dt]
-                    density = forecast(self.model, belief, dt, SAMPLES, of_jump)
+                    density = forecast(self.model, belief, jumps[dt], SAMPLES, of_jump)
                     yield dt, density, *self.validation.at(start + dt)
 
     def measure(self) -> dict[str, float]:
@@ -87,7 +99,7 @@ class ForecastMonitor(Monitor):
     def finish(self) -> dict[str, float]:
         if self.initial is not None and not self._improved(self.initial):
             self.model.load_state_dict(self.initial)
-        found = calibrate(self.model, self.forecasts, self.blocks)
+        found = calibrate(self.model, self.forecasts, self.blocks, self.composed)
         return {} if found is None else {f"calibration/{name}": value for name, value in asdict(found).items()}
 
     def _improved(self, initial: dict[str, Tensor]) -> bool:

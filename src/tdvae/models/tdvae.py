@@ -47,6 +47,7 @@ class _TransitionContext(NamedTuple):
     features: Tensor
     base_mean: Latent | None  # added to the predicted means
     log_weights: Tensor | None  # of the latent jump lengths 1 … max_latent_dt, if δt is not given
+    log_scale: Tensor  # added to log σ
 
 
 class TransitionLadder(Ladder):
@@ -57,6 +58,8 @@ class TransitionLadder(Ladder):
     With ``max_latent_dt`` > 1, δt is not given, and p_T is a mixture over jump lengths with learned weights:
     p_T(z_t2 | z_t1) = Σ_k w_k p_T(z_t2 | z_t1, k) for k = 1 … ``max_latent_dt``.
     """
+
+    log_step_temperature: Tensor
 
     def __init__(
         self,
@@ -77,6 +80,8 @@ class TransitionLadder(Ladder):
         context = observed + sum(sizes) * (2 if drift else 1) + dt.size + (summary.size if summary else 0)
         self.features_size = context
         self.heads = DenseHeads(context, sizes, make_map, init_log_sigma, gain=RESIDUAL_GAIN if drift else 1.0)
+        # Added to log σ of single steps, δt = 1; set by calibration after training
+        self.register_buffer("log_step_temperature", torch.zeros(()))
 
     def context(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> _TransitionContext:
         z1, x1 = s1.z, [] if s1.x is None else [s1.x]
@@ -96,18 +101,22 @@ class TransitionLadder(Ladder):
             features.append(base_mean.flat)
         if self.summary is not None:
             features.append(self.summary(actions, steps))
-        return _TransitionContext(torch.cat(features, dim=-1), base_mean, log_weights)
+        log_scale = torch.where(dt == 1, self.log_step_temperature, 0)[..., None]
+        return _TransitionContext(torch.cat(features, dim=-1), base_mean, log_weights, log_scale)
 
     def layer(self, index: int, context: _TransitionContext, above: Sequence[Tensor]) -> LayerDistribution:
         if context.log_weights is None:
-            normal: DiagonalNormal = self.heads(index, context.features, above, context.base_mean)
-            return normal
+            return self._normal(index, context, above)
         # The weights of the lengths are their posterior given the samples of the upper layers.
         log_weights, expanded = context.log_weights, _expand_lengths(self.max_latent_dt, Latent(tuple(above))).layers
         for upper in range(index + 1, self.depth):
-            distribution = self.heads(upper, context.features, expanded[upper - index :], context.base_mean)
+            distribution = self._normal(upper, context, expanded[upper - index :])
             log_weights = log_weights + distribution.log_prob(expanded[upper - index - 1])
-        return NormalMixture(self.heads(index, context.features, expanded, context.base_mean), log_weights)
+        return NormalMixture(self._normal(index, context, expanded), log_weights)
+
+    def _normal(self, index: int, context: _TransitionContext, above: Sequence[Tensor]) -> DiagonalNormal:
+        normal: DiagonalNormal = self.heads(index, context.features, above, context.base_mean)
+        return DiagonalNormal(normal.mean, normal.log_sigma + context.log_scale)
 
 
 def _expand_lengths(max_latent_dt: int, z: Latent) -> Latent:
