@@ -31,7 +31,7 @@ campaign: .venv/.ready
 # The documentation as a site, in site/; needs no network. A broken link or an unknown name is an error.
 docs: .venv/.ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	@echo "open site/index.html"
+	@echo "open site/index.html; the search needs make docs-serve"
 
 # The same on this machine's loopback address, built again when a page changes.
 docs-serve: .venv/.ready
