@@ -29,8 +29,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Remove the markers of rendered text, and let the figures of results/ be found."""
-    return MARKER.sub("", markdown).replace("](../results/", "](results/")
+    """Remove the markers of rendered text, keep "mean ± spread" on one line, and point to the figures of the site."""
+    return MARKER.sub("", markdown).replace(" ± ", "\u00a0±\u00a0").replace("](../results/", "](results/")
 
 
 def on_page_content(content: str, page: Page, **_: Any) -> str:
