@@ -11,12 +11,13 @@ import ast
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tdvae import cli
-from tdvae.bench import bench, conv_costs
+from tdvae.bench import bench, conv_costs, devices
 from tdvae.experiments.registry import EXPERIMENTS, load
 from tdvae.reporting.results import read_results
-from tdvae.reporting.tables import markdown
+from tdvae.reporting.tables import Table, markdown
 from tdvae.storage.files import read_json
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,7 +45,22 @@ def tables() -> dict[str, str]:
         content = read_results(RESULTS / f"{name}.json")
         assert content is not None
         found[name] = markdown([*benchmark.tables(content), benchmark.made(content)])
+    for name, block in (("bench_devices", _devices), ("campaign", _campaign)):
+        content = read_results(RESULTS / f"{name}.json")
+        found[name] = "Not published yet." if content is None else block(content)
     return found
+
+
+def _devices(content: dict[str, Any]) -> str:
+    return markdown([*devices.tables(content), devices.made(content)])
+
+
+def _campaign(content: dict[str, Any]) -> str:
+    """The counts of the outcomes, one row per part."""
+    measures = content["measures"]
+    columns = list(next(iter(measures.values())))
+    rows = [[name.replace("_", " "), *[f"{counts[key]:,}" for key in columns]] for name, counts in measures.items()]
+    return markdown([Table(["", *columns], rows), f"`{content['command']}`, seed {content['seeds'][0]}."])
 
 
 def value(file: str, keys: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from tdvae import InputError, belief_at, cli, rollout, saved
+from tdvae import InputError, belief_at, cli, prepare, rollout, saved
 from tdvae.data import from_arrays, split
+from tdvae.data.recording import check_new_file
+from tdvae.forecasting.forecaster import check_output
 from tdvae.models import TDVAE, TDVAEConfig, build, for_data
 from tdvae.storage import RunFolder
+from tdvae.storage.files import write_file
 from tdvae.types import Sequences, State
 
 torch.set_num_threads(1)
@@ -548,6 +553,9 @@ def test_a_rollout_has_at_least_one_jump() -> None:
 def test_a_belief_is_asked_for_within_the_sequence(t: int) -> None:
     with pytest.raises(InputError, match=rf"between 0 and 6.*{t}"):
         belief_at(model(), data(), t)
+    beyond = replace(data(), lengths=data().lengths + 1)
+    with pytest.raises(InputError, match=r"^lengths: expected between 1 and the horizon 6, got 7"):
+        belief_at(model(), beyond, 7)
 
 
 @pytest.mark.parametrize("event", [(3,), (1,), (), (2, 2)], ids=str)
@@ -616,3 +624,22 @@ def test_values_that_a_likelihood_does_not_know_are_refused(likelihood: Any, x: 
     model = build(TDVAEConfig(event_shape=(3,), likelihood=likelihood, classes=classes))
     with pytest.raises(InputError, match=f"^x: .*{said}"):
         model.filter(Sequences(x, torch.full((2,), 5)))
+
+
+# Paths
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "h5", "npz", "npy"])
+def test_pipes_and_paths_with_null_characters_are_refused_without_waiting(ending: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / f"pipe.{ending}")
+    for name in (f"pipe.{ending}", f"null\x00.{ending}"):
+        with pytest.raises(InputError, match=r"^file: expected (a regular file|a path without null|an existing file)"):
+            prepare(tmp_path / name)
+
+
+def test_outputs_are_not_written_to_paths_with_null_characters(tmp_path: Path) -> None:
+    for check in (check_output, check_new_file):
+        with pytest.raises(InputError, match=r"^out: expected a path without null characters"):
+            check(tmp_path / "null\x00.csv")
+    with pytest.raises(InputError, match=r"^file: expected a path without null characters"):
+        write_file(tmp_path / "null\x00.csv", b"")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,10 @@ def wait() -> Any:
         pass
 
 
+def sleep() -> Any:
+    time.sleep(60)
+
+
 def test_outcomes_of_cases() -> None:
     from tdvae import InputError
 
@@ -47,6 +52,7 @@ def test_outcomes_of_cases() -> None:
     assert limited(5, raising(InputError("x: wrong"))) == ("clear", "x: wrong")
     assert limited(5, raising(KeyError("x")))[0] == "foreign"
     assert limited(0.05, wait)[0] == "hang"
+    assert limited(0.05, sleep)[0] == "hang"
     assert not issubclass(Hang, Exception)
 
 
@@ -54,6 +60,7 @@ def test_outcomes_of_processes() -> None:
     assert in_process(20, lambda: {"a": 1}) == ({"a": 1}, 0)
     assert in_process(20, raising(SystemExit(3)))[1] != 0
     assert in_process(0.1, wait) == (None, None)
+    assert in_process(0.05, sleep) == (None, None)
     assert in_process(20, wait, delay=0.05) == (None, -9)
 
 

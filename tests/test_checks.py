@@ -14,7 +14,7 @@ from torch import Tensor
 import tdvae
 from tdvae import ArgumentTypeError, InputError, Learner, Pairs, Sequences, TrainConfig, checks
 from tdvae.checks import check_of, checked
-from tdvae.distributions import Bernoulli, Categorical, DiagonalNormal, DiscretisedLogistic
+from tdvae.distributions import Bernoulli, Categorical, DiagonalNormal, DiscretisedLogistic, PointMass
 from tdvae.likelihood import importance_log_prob
 from tdvae.models import FilteringConfig, MeanFieldConfig, NextStepConfig, TDVAEConfig, build, for_data
 from tdvae.objectives import next_step_loss, state_space_loss, tdvae_loss
@@ -179,6 +179,14 @@ def test_values_outside_of_a_distribution_have_no_density() -> None:
             distribution.log_prob(x)
 
 
+def test_the_value_of_a_density_is_a_tensor() -> None:
+    zeros = torch.zeros(3)
+    images = DiscretisedLogistic(torch.zeros(1, 2, 2), torch.zeros(1, 2, 2))
+    for distribution in (DiagonalNormal(zeros, zeros), PointMass(zeros), Bernoulli(zeros), Categorical(zeros), images):
+        with pytest.raises(ArgumentTypeError, match=r"^x: expected .*Tensor, got None"):
+            distribution.log_prob(None)  # type: ignore[arg-type]
+
+
 # Models
 
 
@@ -263,10 +271,28 @@ def test_data_of_extreme_scale_are_named_as_the_cause(tmp_path: Any) -> None:
     data = tdvae.data.from_arrays(1e38 * torch.rand(8, 6))
     with pytest.raises(InputError, match=r"^x: expected values whose squares .* got values up to \S*e\+3[78]"):
         for_data(data)
-    with pytest.raises(tdvae.DivergenceError, match=r"x has values up to .*; scale the data"):
-        tdvae.fit(
-            Learner(build(CONFIGS["tdvae"])), data, tdvae.jumps.Uniform(1, 2), TrainConfig(steps=1), tmp_path / "run"
-        )
+    for scale, error, message in (
+        (1e38, InputError, r"^x: expected values within 1e\+15 .* got values up to \S*e\+3[78]; scale the data"),
+        (1e12, tdvae.DivergenceError, r"x has values up to .*; scale the data"),
+    ):
+        data = tdvae.data.from_arrays(scale * torch.rand(8, 6))
+        learner, jumps = Learner(build(CONFIGS["tdvae"])), tdvae.jumps.Uniform(1, 2)
+        with pytest.raises(error, match=message):
+            tdvae.fit(learner, data, jumps, TrainConfig(steps=1), tmp_path / f"{scale}")
+
+
+def test_inputs_whose_squares_overflow_are_refused_before_they_become_nan() -> None:
+    model = build(CONFIGS["recurrence"])
+    with pytest.raises(InputError, match=r"^x: expected values within 1e\+15 .* got values up to 1e\+30"):
+        tdvae.forecast(model, torch.full((2, 3, 1), 1e30), dt=1)
+    acting = build(TDVAEConfig(**LATENT, actions=1, rewards=True, belief_network="linear_recurrence"))
+    x, large = torch.zeros(2, 1), torch.full((2, 1), 1e30)
+    for name, a, r in (("actions", large, x[:, 0]), ("rewards", x, large[:, 0])):
+        with pytest.raises(InputError, match=rf"^{name}: expected numbers of at most 1e\+15 in size, got 1e\+30"):
+            acting.update(acting.initial(2), x, a, r)
+    gaps = build(TDVAEConfig(**LATENT, missing_values=True))
+    gaps.encoder.load_state_dict({**gaps.encoder.state_dict(), "shift": torch.full((1,), 1e18)})
+    assert gaps.update(gaps.initial(1), torch.tensor([[math.nan]])).code.isfinite().all()  # a missing value has no size
 
 
 def test_outliers_that_decide_the_fit_are_reported() -> None:

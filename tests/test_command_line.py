@@ -59,6 +59,10 @@ def failing(error: BaseException) -> Callable[..., None]:
         (OSError(28, "No space left on device", "runs/mine/x"), "runs/mine/x: No space left on device"),
         (PermissionError(13, "Permission denied", "/root/x"), "/root/x: Permission denied"),
         (MemoryError("Unable to allocate 3 TiB"), "not enough memory; choose smaller sizes"),
+        (
+            ImportError("a.so: failed to map segment from shared object"),
+            "a library cannot be loaded; check the free memory",
+        ),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "not enough memory; choose"),
         (ZeroDivisionError("two\nlines"), "unexpected ZeroDivisionError: two lines; please report this"),
     ],

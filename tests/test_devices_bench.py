@@ -12,9 +12,10 @@ import pytest
 from tdvae import TDVAEConfig
 from tdvae.bench import bench, devices
 from tdvae.errors import TDVAEError
+from tdvae.reporting.tables import Table
 
 
-def launched(times: list[dict[str, float]] | None) -> Any:
+def launched(times: dict[str, list[dict[str, float]]] | None) -> Any:
     """Stands for torchrun: writes these times, or fails."""
 
     def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
@@ -29,14 +30,30 @@ def launched(times: list[dict[str, float]] | None) -> Any:
 def test_speedup_and_share_of_communication(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    times = [{"alone": 2.0, "together": 1.0, "without_sync": 0.75}] * 3
-    monkeypatch.setattr(subprocess, "run", launched(times))
+    slow = {"whole": 1.5, "half": 0.8, "together": 1.0, "without_exchange": 0.75}
+    fast = {"whole": 2.0, "half": 1.0, "together": 1.0, "without_exchange": 1.0}
+    monkeypatch.setattr(subprocess, "run", launched({"128": [slow] * 3, "256": [fast] * 3}))
     bench.bench("devices", 3, 0.0, tmp_path)
-    measures = json.loads((tmp_path / "bench_devices.json").read_text())["measures"]
-    assert measures["device_speedup"]["mean"] == 2.0
-    assert measures["communication_share"]["mean"] == 0.25
-    assert measures["steps_per_second"]["2"]["mean"] == devices.STEPS
-    assert "two processes / one" in capsys.readouterr().out
+    content = json.loads((tmp_path / "bench_devices.json").read_text())
+    measures = content["measures"]
+    assert {batch: entry["mean"] for batch, entry in measures["device_speedup"].items()} == {"128": 1.5, "256": 2.0}
+    assert measures["communication_share"]["128"]["mean"] == 0.25
+    assert measures["communication_share"]["256"]["mean"] == 0.0
+    assert measures["device_speedup_without_exchange"]["128"]["mean"] == 2.0
+    assert measures["half_batch_speedup"]["128"]["mean"] == 1.5 / 0.8
+    assert measures["steps_per_second_1"]["128"]["mean"] == devices.STEPS / 1.5
+    assert measures["steps_per_second_2"]["128"]["mean"] == devices.STEPS
+    (table,) = devices.tables(content)
+    assert isinstance(table, Table)
+    assert table.columns[:4] == [
+        "batch size",
+        "steps per second, 1 process",
+        "steps per second, 2 processes",
+        "2 processes / 1",
+    ]
+    assert [row[0] for row in table.rows] == ["128", "256"]
+    assert [row[3] for row in table.rows] == ["1.500 ± 0.000", "2.000 ± 0.000"]
+    assert "share of" in capsys.readouterr().out
     monkeypatch.setattr(subprocess, "run", launched(None))
     with pytest.raises(TDVAEError, match="no port"):
         devices.measure(1)
@@ -44,11 +61,14 @@ def test_speedup_and_share_of_communication(
 
 def test_a_process_times_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "PROCESSES", 1)
-    monkeypatch.setattr(devices, "BATCH", 4)
+    monkeypatch.setattr(devices, "BATCHES", (4, 8))
     monkeypatch.setattr(
         devices, "MODEL", TDVAEConfig(event_shape=(4,), belief=4, hidden=4, latent=2, decoder=(4,), layers=1)
     )
     devices.main(2, tmp_path / "times.json")
     times = json.loads((tmp_path / "times.json").read_text())
-    assert len(times) == 2
-    assert all(value > 0 for one in times for value in one.values())
+    assert list(times) == ["4", "8"]
+    assert all(len(repeated) == 2 for repeated in times.values())
+    for one in (one for repeated in times.values() for one in repeated):
+        assert sorted(one) == ["half", "together", "whole", "without_exchange"]
+        assert min(one.values()) > 0

@@ -324,9 +324,10 @@ def test_no_file_is_left_after_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"frames": 0}, "frames: expected an integer of at least 1, got 0"),
+        ({"frames": 0}, "frames: expected at least 1, got 0"),
         ({"episode": 1}, "episode: .*got 1$"),
         ({"seed": -1}, "seed: .*got -1$"),
+        ({"seed": 2**64}, "seed: expected an integer of at most 64 bits, got one of 65 bits"),
         ({"size": 4}, "size: .*got 4$"),
         ({"agent": WalkerSettings()}, "agent: expected HolderSettings, or moves for short, got WalkerSettings"),
         ({"out": "nowhere/a.h5"}, "out: expected an existing folder"),

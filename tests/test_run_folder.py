@@ -265,6 +265,13 @@ def test_special_files_are_refused_without_waiting(tmp_path: Path) -> None:
             files.sha256_of(path)
 
 
+def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data.safetensors").mkdir()
+    with pytest.raises(InputError, match=r"data.safetensors: expected a file or nothing in its place, got a folder"):
+        RunFolder(tmp_path).write_file("data.safetensors", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["data.safetensors"]
+
+
 def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fsync, calls = os.fsync, 0
 

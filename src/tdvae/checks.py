@@ -27,6 +27,7 @@ Check = Callable[[str, Any], Any]  # (name of the argument, value) → the value
 
 COMPLEX = "complex"  # in an annotation of a tensor: its numbers may be complex
 LONGEST_JUMP = 2**24  # δt of one jump: a float has 24 bits for it
+LARGEST_INPUT = 1e15  # of a network, which sums and squares its inputs in 32-bit numbers
 LARGEST = 2**63 - 1  # of integers: tensors, seeds and files have 64 bits
 
 
@@ -188,6 +189,15 @@ def finite(name: str, value: Tensor) -> Tensor:
     """A tensor of finite real numbers."""
     if real(name, value).is_floating_point() and not holds(value.isfinite()):
         raise InputError(f"{name}: expected finite numbers, got NaN or infinity")
+    return value
+
+
+def moderate(name: str, value: Tensor) -> Tensor:
+    """A tensor of real numbers for a network: finite, and not so large that their squares overflow."""
+    if finite(name, value).is_floating_point() and not holds(value.abs() <= LARGEST_INPUT):
+        raise InputError(
+            f"{name}: expected numbers of at most {LARGEST_INPUT:g} in size, got {float(value.abs().max()):g}"
+        )
     return value
 
 

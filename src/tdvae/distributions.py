@@ -41,14 +41,13 @@ def _sum_event(value: Tensor, event_ndim: int, observed: Tensor | None = None) -
 
 def _fitting(x: Tensor, shape: torch.Size, observed: Tensor | None = None) -> Tensor:
     """x, if it is real and broadcasts with the shape of the parameters, with 0 where it was not observed."""
-    for name, value in (("x", x), ("observed", observed)):
-        if value is not None:
-            try:
-                torch.broadcast_shapes(checks.check_of(Tensor)(name, value).shape, shape)
-            except RuntimeError:
-                raise InputError(
-                    f"{name}: expected a shape that broadcasts with {tuple(shape)}, got {tuple(value.shape)}"
-                ) from None
+    for name, value in {"x": x, **({} if observed is None else {"observed": observed})}.items():
+        try:
+            torch.broadcast_shapes(checks.check_of(Tensor)(name, value).shape, shape)
+        except RuntimeError:
+            raise InputError(
+                f"{name}: expected a shape that broadcasts with {tuple(shape)}, got {tuple(value.shape)}"
+            ) from None
     if observed is None:
         return x
     if observed.dtype != torch.bool:

@@ -52,6 +52,7 @@ def belief_at(model: Model, sequences: Sequences, t: int) -> Belief:
     >>> model.sample_state(belief, n=16).z.flat.shape
     torch.Size([16, 4, 16])
     """
+    sequences.check_lengths()
     if not 0 <= t <= int(sequences.lengths.min()):
         raise InputError(f"t: expected between 0 and {int(sequences.lengths.min())} (the shortest sequence), got {t}")
     belief = model.initial(len(sequences))

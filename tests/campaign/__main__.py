@@ -6,29 +6,19 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: forked processes must have one thread
 
-import random
+import multiprocessing
 import sys
-import tempfile
 import time
-from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 import tyro
 
 from tdvae.reporting.results import results, write_results
 from tdvae.reporting.tables import Table, show
-from tests.campaign import api, commands, damage, kills
 from tests.campaign.outcome import OUTCOMES, Tally
-
-Part = Callable[[Tally, int, random.Random, Path], None]
-PARTS: dict[str, tuple[Part, int]] = {
-    "kills": (kills.run, 200),
-    "damaged_files": (damage.run, 1_000),
-    "api_calls": (api.run, 10_000),
-    "command_lines": (commands.run, 300),
-}
+from tests.campaign.parts import PARTS, run_part
 
 
 @dataclass(frozen=True)
@@ -47,19 +37,11 @@ class Campaign:
     """Number of problems of each part to print."""
 
     def run(self) -> dict[str, Tally]:
-        torch.set_num_threads(1)
-        begin, tallies = time.monotonic(), {}
-        with tempfile.TemporaryDirectory() as folder:
-            for name, (part, full) in PARTS.items():
-                if self.only and name not in self.only:
-                    continue
-                tallies[name] = Tally()
-                part(
-                    tallies[name],
-                    max(1, round(self.scale * full)),
-                    random.Random(f"{self.seed}/{name}"),
-                    Path(folder, name),
-                )
+        begin = time.monotonic()
+        names = [name for name in PARTS if not self.only or name in self.only]
+        with ProcessPoolExecutor(len(PARTS), multiprocessing.get_context("spawn")) as pool:
+            running = {name: pool.submit(run_part, name, self.scale, self.seed) for name in names}
+            tallies = {name: part.result() for name, part in running.items()}
         rows = [[name, *map(str, tally.measures.values())] for name, tally in tallies.items()]
         show(f"campaign, seed {self.seed}", [Table(["part", "tried", *OUTCOMES], rows)])
         for name, tally in tallies.items():

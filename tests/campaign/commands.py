@@ -20,15 +20,20 @@ from tests.campaign.outcome import Outcome, Tally, in_process
 
 LIMIT = 60.0
 IMPORTED = (
-    "tdvae.cli",
+    "pandas",
+    "pyarrow.parquet",
     "tdvae.bench.bench",
+    "tdvae.cli",
+    "tdvae.data.rl_unplugged",
     "tdvae.envs.first_person.report",
     "tdvae.experiments.first_person",
     "tdvae.experiments.minipacman",
     "tdvae.experiments.oscillator",
+    "tdvae.experiments.shared.evaluation",
     "tdvae.experiments.shared.runner",
     "tdvae.experiments.switching",
     "tdvae.forecasting",
+    "tdvae.forecasting.command",
 )
 MEMORY = 8 * 2**30  # bytes of address space
 FIT = ["--steps", "2", "--latent", "2", "--belief", "4", "--batch-size", "4", "--longest-jump", "3"]
@@ -48,6 +53,22 @@ PATHS = (
     ("huge.npz", False),
     ("mine.npz", False),
 )
+TABLES = (
+    ("missing.csv", True),
+    ("empty.csv", True),
+    ("heading.csv", True),
+    ("pipe.csv", True),
+    ("pipe.parquet", True),
+    ("pipe.h5", True),
+    ("random.csv", True),
+    ("random.parquet", True),
+    ("random.h5", True),
+    ("random.npy", True),
+    ("ragged.csv", True),
+    ("words.csv", True),
+    ("table.csv", False),
+)
+LEVELS = (("0.1,0.9", False), ("0", True), ("1", True), ("-0.5", True), ("nan", True), ("", True), ("0.5,", True))
 
 
 def run(tally: Tally, lines: int, generator: random.Random, folder: Path) -> None:
@@ -72,7 +93,15 @@ def _prepare(folder: Path) -> None:
     np.savez("huge.npz", x=(1e38 * x).astype(np.float32))
     Path("text.npz").write_text("1,2,3\n")
     Path("empty.npz").touch()
-    os.mkfifo("pipe.npz")
+    for ending in ("csv", "parquet", "h5", "npy"):
+        Path(f"random.{ending}").write_bytes(generator.bytes(500))
+    Path("empty.csv").touch()
+    Path("heading.csv").write_text("a,b\n")
+    Path("ragged.csv").write_text("a,b\n1,2\n3,4,5,6\n7\n")
+    Path("words.csv").write_text("a,b\n" + "one,two\n" * 30)
+    Path("table.csv").write_text("a\n" + "".join(f"{value}\n" for value in x.flatten()))
+    for ending in ("npz", "csv", "parquet", "h5"):
+        os.mkfifo(f"pipe.{ending}")
     Path("folder").mkdir()
     assert _command(folder, ["fit", "mine.npz", *FIT, "--run-dir", "run"], "none")["code"] == 0
 
@@ -118,6 +147,9 @@ def draw(generator: random.Random, number: int) -> tuple[list[str], bool, str]:
         lambda: _fit(generator, new),
         lambda: _rollout(generator),
         lambda: _eval(generator),
+        lambda: _forecast(generator, new),
+        lambda: _forecast(generator, new),
+        lambda: _convert(generator, new),
         lambda: _run(generator, new),
         lambda: _bench(generator),
         lambda: _record(generator, new),
@@ -135,7 +167,7 @@ def _option(generator: random.Random, names: tuple[str, ...]) -> tuple[list[str]
 
 
 def _fit(generator: random.Random, new: str) -> tuple[list[str], bool]:
-    file, bad_file = generator.choice(PATHS) if generator.random() < 0.25 else ("mine.npz", False)
+    file, bad_file = generator.choice(PATHS + TABLES) if generator.random() < 0.25 else ("mine.npz", False)
     folder, bad_folder = generator.choice(
         (*[(new, False)] * 12, ("mine.npz/sub", True), ("y" * 300, True), ("/proc/no", True), ("run", True))
     )
@@ -159,7 +191,42 @@ def _rollout(generator: random.Random) -> tuple[list[str], bool]:
 def _eval(generator: random.Random) -> tuple[list[str], bool]:
     run, bad_run = generator.choice((*[("run", False)] * 12, *PATHS[:10]))
     extra, bad = _option(generator, ("--seed",)) if generator.random() < 0.5 else ([], False)
-    return ["eval", run, *extra, *(["--json"] if generator.random() < 0.5 else [])], bad or bad_run
+    file, bad_file = generator.choice(PATHS + TABLES)
+    data, bad_data = (["--data", file], bad_file) if generator.random() < 0.3 else ([], False)
+    json = ["--json"] if generator.random() < 0.5 else []
+    return ["eval", run, *extra, *data, *json], bad or bad_run or bad_data
+
+
+def _forecast(generator: random.Random, new: str) -> tuple[list[str], bool]:
+    run, bad_run = generator.choice((*[("run", False)] * 16, *PATHS[:10]))
+    file, bad_file = generator.choice(PATHS + TABLES) if generator.random() < 0.4 else ("mine.npz", False)
+    out, bad_out = generator.choice(
+        (
+            *[(f"{new}.csv", False)] * 8,
+            (f"{new}.npz", False),
+            (f"{new}.parquet", False),
+            (f"{new}.txt", True),
+            ("mine.npz", True),
+            ("missing/new.csv", True),
+            ("folder", True),
+            ("/dev/full", True),
+            ("z" * 300 + ".csv", True),
+            ("nul\x00byte.csv", True),
+        )
+    )
+    extra, bad = _option(generator, ("--steps", "--samples", "--seed")) if generator.random() < 0.4 else ([], False)
+    levels, bad_levels = generator.choice(LEVELS) if generator.random() < 0.2 else ("0.5", False)
+    data = ["--data", file] if generator.random() < 0.95 else []
+    arguments = ["forecast", run, *data, "--steps", "1,5", "--out", out, "--quantiles", levels, *extra]
+    return arguments, bad_run or bad_file or bad_out or bad or bad_levels or not data
+
+
+def _convert(generator: random.Random, new: str) -> tuple[list[str], bool]:
+    """There is no valid file to convert."""
+    file, _ = generator.choice(PATHS + TABLES)
+    out = generator.choice((f"{new}.h5", "mine.npz", "missing/new.h5"))
+    extra, _ = _option(generator, ("--frames", "--size")) if generator.random() < 0.5 else ([], False)
+    return ["convert", file, "--out", out, *extra], True
 
 
 def _run(generator: random.Random, new: str) -> tuple[list[str], bool]:

@@ -15,12 +15,14 @@ import numpy as np
 
 from tdvae import saved
 from tdvae.data import from_npz
+from tdvae.forecasting.recipe import DATA_FILE
 from tdvae.storage import RunFolder
 from tests.campaign import subjects
 from tests.campaign.outcome import Outcome, Tally, in_process, limited, run_blocks
 
 BLOCK = 100
 LIMIT = 20.0
+USES = (*["load"] * 6, *["resume", "shipped", "data"] * 2, *["forecast"] * 5, "fit again")
 
 
 def run(tally: Tally, files: int, generator: random.Random, folder: Path) -> None:
@@ -33,6 +35,7 @@ def run(tally: Tally, files: int, generator: random.Random, folder: Path) -> Non
 
 def _prepare(folder: Path) -> None:
     subjects.train(folder / "run", resume=False)
+    subjects.fit_series(folder / "fitted", resume=False)
     subjects.arrays(folder / "data.npz")
     shutil.copytree(saved.WEIGHTS / "oscillator", folder / "shelf" / "oscillator")
 
@@ -48,6 +51,7 @@ class Expected:
     def __init__(self, folder: Path) -> None:
         self.loaded = subjects.weights_of_load(folder / "run")
         self.config = RunFolder(folder / "run").read_config()
+        self.forecast = subjects.forecast(folder / "fitted")
         self.end = subjects.end_of_training(folder / "run")
         self.data = from_npz(folder / "data.npz").x
         saved.WEIGHTS = folder / "shelf"
@@ -55,18 +59,26 @@ class Expected:
 
 
 def _case(folder: Path, expected: Expected, generator: random.Random) -> tuple[Outcome, str]:
-    use = generator.choice(("load", "load", "load", "resume", "shipped", "data"))
+    use = generator.choice(USES)
     work = folder / "case"
     shutil.rmtree(work, ignore_errors=True)
-    source = {"shipped": folder / "shelf", "data": folder / "data.npz"}.get(use, folder / "run")
+    fitted = use in ("forecast", "fit again")
+    source = {"shipped": folder / "shelf", "data": folder / "data.npz"}.get(
+        use, folder / ("fitted" if fitted else "run")
+    )
     shutil.copytree(source, work) if source.is_dir() else (work.mkdir(), shutil.copy(source, work))  # type: ignore[func-returns-value]
-    path = generator.choice(sorted(p for p in work.rglob("*") if p.is_file() and p.name != ".lock"))
+    if fitted and generator.random() < 0.5:
+        path = work / DATA_FILE
+    else:
+        path = generator.choice(sorted(p for p in work.rglob("*") if p.is_file() and p.name != ".lock"))
     what = damage(path, generator)
     uses: dict[str, Callable[[], Outcome]] = {
         "load": lambda: _load(work, expected),
         "resume": lambda: _resume(work, expected),
         "shipped": lambda: _shipped(work, expected),
         "data": lambda: _data(work / "data.npz", expected),
+        "forecast": lambda: "right" if subjects.forecast(work) == expected.forecast else "silent",
+        "fit again": lambda: _fit_again(work, expected),
     }
     outcome, description = limited(LIMIT, uses[use])
     return outcome, f"{use} after {what} of {path.relative_to(work)}: {description}"
@@ -119,6 +131,16 @@ def _resume(run_dir: Path, expected: Expected) -> Outcome:
     with contextlib.redirect_stderr(said):
         subjects.train(run_dir, resume=True)
     if subjects.end_of_training(run_dir) == expected.end and subjects.weights_of_load(run_dir) == expected.loaded:
+        return "right"
+    return "clear" if "warning: " in said.getvalue() else "silent"
+
+
+def _fit_again(run_dir: Path, expected: Expected) -> Outcome:
+    """A resumed run writes its part of the data again. Other weights than before must be said."""
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        subjects.fit_series(run_dir, resume=True)
+    if subjects.forecast(run_dir) == expected.forecast:
         return "right"
     return "clear" if "warning: " in said.getvalue() else "silent"
 

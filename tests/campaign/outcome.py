@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import select
@@ -19,9 +20,11 @@ from typing import Any, Literal
 from tdvae.errors import TDVAEError
 
 # right: the result is that without the fault. clear: an error that names the cause. foreign: another error. silent: a
-# wrong result without a word. hang: no result in time.
+# wrong result without a word. hang: no result in time. Limits are in seconds of processor time, so that a busy machine
+# is not taken for a hang; a case that waits and uses none ends after WAIT times as many seconds.
 Outcome = Literal["right", "clear", "foreign", "silent", "hang"]
 OUTCOMES: tuple[Outcome, ...] = ("right", "clear", "foreign", "silent", "hang")
+WAIT = 10
 
 
 @dataclass
@@ -51,8 +54,10 @@ def limited(seconds: float, case: Callable[[], Outcome]) -> tuple[Outcome, str]:
     def stop(*_: Any) -> None:
         raise Hang
 
+    signal.signal(signal.SIGPROF, stop)
     signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, WAIT * seconds)
     try:
         return case(), ""
     except Hang:
@@ -63,6 +68,7 @@ def limited(seconds: float, case: Callable[[], Outcome]) -> tuple[Outcome, str]:
         place = traceback.extract_tb(error.__traceback__)[-1]
         return "foreign", f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
@@ -71,8 +77,8 @@ def in_process(
 ) -> tuple[Any, int | None]:
     """Run ``work`` in a forked process; returns its JSON-compatible result and exit code, negative if it was killed.
 
-    With ``delay``, the process is killed by SIGKILL after this many seconds, if it still runs. After ``seconds`` it is
-    killed as well, and the exit code is None. ``memory`` limits its address space, in bytes.
+    With ``delay``, the process is killed by SIGKILL after this many seconds, if it still runs. After ``seconds`` of
+    processor time it is killed as well, and the exit code is None. ``memory`` limits its address space, in bytes.
     """
     reader, writer = os.pipe()
     sys.stdout.flush(), sys.stderr.flush()
@@ -84,6 +90,8 @@ def in_process(
         os.close(reader)
         status = 1
         try:
+            most = math.ceil(seconds)
+            resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
             if memory is not None:
                 resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
             with os.fdopen(writer, "w") as pipe:
@@ -94,12 +102,14 @@ def in_process(
         finally:
             os._exit(status)
     os.close(writer)
-    code, content, end = _wait(child, reader, time.monotonic() + (seconds if delay is None else delay))
+    code, content, end = _wait(child, reader, time.monotonic() + (WAIT * seconds if delay is None else delay))
     if end:
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status) if delay is not None else None
     os.close(reader)
+    if code == -signal.SIGXCPU:
+        code = None
     return (json.loads(content) if code == 0 and content else None), code
 
 

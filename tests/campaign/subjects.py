@@ -10,12 +10,14 @@ import numpy as np
 import torch
 
 import tdvae
+from tdvae.forecasting.recipe import DATA_FILE
 from tdvae.storage import RunFolder, checkpoint
 from tdvae.training.config import derive_seed
 
 MODEL = tdvae.TDVAEConfig(belief=4, layers=1, latent=2, hidden=4, decoder=(4,))
 CONFIG = tdvae.TrainConfig(steps=6, batch_size=4, pairs=2, checkpoint_every=2, validate_every=2, log_every=1)
 JUMPS = tdvae.jumps.Uniform(1, 3)
+STORED = {DATA_FILE: bytes(range(256))}  # a further file of the run
 
 
 def data(n: int = 8) -> tdvae.Sequences:
@@ -31,7 +33,29 @@ def learner() -> tdvae.Learner:
 def train(run_dir: Path, resume: bool, steps: int = CONFIG.steps) -> None:
     config = tdvae.TrainConfig(**{**CONFIG.__dict__, "steps": steps})
     info = {"experiment": "campaign", "split_seed": 3}
-    tdvae.fit(learner(), data(), JUMPS, config, run_dir, data(4), resume=resume, info=info, progress="none")
+    tdvae.fit(
+        learner(), data(), JUMPS, config, run_dir, data(4), resume=resume, info=info, progress="none", files=STORED
+    )
+
+
+def series() -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.random.default_rng(0).normal(size=60).cumsum()
+
+
+def fit_series(run_dir: Path, resume: bool) -> None:
+    """A training as that of `tdvae fit`, whose run keeps a part of the data."""
+    own = tdvae.prepare(series(), longest_jump=3)
+    made = tdvae.recipe(own, steps=2, layers=1, latent=2, belief=4, batch_size=4)
+    made.fit(own, run_dir=run_dir, resume=resume, progress="none")
+
+
+def forecast(run_dir: Path) -> str:
+    """A digest of the forecasts of a run of `fit_series`, and of the data that it keeps."""
+    forecaster = tdvae.Forecaster.load(run_dir)
+    kept = forecaster.data
+    parts = {f"history.{name}": tensor for name, tensor in kept.history.named().items()}
+    parts |= {f"test.{name}": tensor for name, tensor in kept.test.sequences.named().items()}
+    return digest(parts | {"forecast": torch.from_numpy(forecaster.forecast(series(), [1, 3]).quantiles)})
 
 
 def arrays(path: Path) -> None:
@@ -50,10 +74,11 @@ def weights_of_load(run_dir: Path) -> str:
 
 
 def end_of_training(run_dir: Path) -> dict[str, Any]:
-    """What a finished training left: weights and optimiser of its last checkpoint, and its log."""
+    """What a finished training left: weights and optimiser of its last checkpoint, its log, its further file."""
     last, _ = checkpoint.newest(run_dir / "checkpoints", "step")
     return {
         "tensors": {name: digest(group) for name, group in last.tensors.items()},
         "state": {**last.state, "seconds": None, "metrics": None},
         "metrics": [{**entry, "steps_per_second": None} for entry in RunFolder(run_dir).read_metrics()],
+        "stored": hashlib.sha256(RunFolder(run_dir).read_file(DATA_FILE)).hexdigest(),
     }

@@ -32,9 +32,6 @@ LABELS = {
     "peak_megabytes": "peak memory of the whole benchmark, MB",
     "step_milliseconds": "ms per step of the plain model with 8 pairs, batch 64, T = 20, but {}",
     "pairs_step_ratio": "oscillator: step with 32 pairs per sequence / with 1, preset {}",
-    "steps_per_second": "training steps per second of a batch of 128, number of processes: {}",
-    "device_speedup": "speed of two processes / one",
-    "communication_share": "share of a step of two processes that communication takes",
     "jump_ratio": "oscillator, 100 steps ahead: 100 transitions / one jump, preset {}",
 }
 
@@ -56,8 +53,9 @@ def bench(what: str, repeats: int, minutes: float, out: Path | None) -> None:
         measures |= devices.measure(repeats)
     content = results("bench", what, [0], time.monotonic() - begin, [{}], {})
     content["measures"] = measures
-    content["note"] = "mean is the median of n times taken in turn, spread half their range; one thread"
-    show("one thread; median ± half the range", tables(content))
+    content["note"] = "mean is the median of n times taken in turn, spread half their range; one thread per process"
+    blocks = devices.tables(content) if what == "devices" else tables(content)
+    show("one thread per process; median ± half the range", blocks)
     if out is not None:
         # The processes need two idle cores, so they are measured apart from the rest.
         path = out / ("bench_devices.json" if what == "devices" else "bench.json")

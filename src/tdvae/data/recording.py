@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tdvae.errors import InputError
+from tdvae.storage.files import check_path
 
 FORMAT, VERSION = "tdvae recording", 1
 NO_ACTION = -1
@@ -322,6 +323,7 @@ class Recording:
 def check_new_file(path: str | Path) -> Path:
     """Return the path if no file exists there and its folder exists; otherwise raise an error."""
     path = Path(path)
+    check_path("out", path)
     if path.exists():
         raise InputError(f"out: expected a new file, got {path}, which exists already")
     if not path.parent.is_dir():

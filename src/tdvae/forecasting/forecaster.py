@@ -26,7 +26,7 @@ from tdvae.likelihood import Forecast, forecast
 from tdvae.models import TDVAE, Model
 from tdvae.rollouts import belief_at, rollout
 from tdvae.saved import load_saved
-from tdvae.storage.files import write_file
+from tdvae.storage.files import check_path, write_file
 from tdvae.training.config import derive_seed
 from tdvae.types import Belief, Sequences
 
@@ -134,6 +134,7 @@ def _means(values: Array) -> dict[str, float]:
 def check_output(path: str | Path) -> Path:
     """Return the path if a forecast can be written there; an existing file is not overwritten."""
     path = Path(path)
+    check_path("out", path)
     endings = (*TABLE_FILES, ".npz")
     if path.suffix.lower() not in endings:
         raise InputError(f"out: expected a file that ends with one of {', '.join(endings)}; got {path}")

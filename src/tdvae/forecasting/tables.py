@@ -16,6 +16,7 @@ import numpy as np
 from tdvae.errors import InputError
 from tdvae.forecasting import grid
 from tdvae.forecasting.series import Array, Columns, Series
+from tdvae.storage.files import open_regular
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,6 +53,7 @@ def _read_csv(path: Path) -> pd.DataFrame:
     import pyarrow
     from pyarrow import csv as arrow
 
+    _check_file(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             heading = file.readline()
@@ -66,8 +68,6 @@ def _read_csv(path: Path) -> pd.DataFrame:
                 column_types=dict.fromkeys(names, pyarrow.string()), strings_can_be_null=True
             ),
         )
-    except FileNotFoundError as error:
-        raise InputError(f"file: expected an existing file, got {path}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"file: expected a CSV file in UTF-8, got {path}") from error
     except OSError as error:
@@ -75,6 +75,17 @@ def _read_csv(path: Path) -> pd.DataFrame:
     except pyarrow.ArrowInvalid as error:
         raise InputError(f"file: expected a complete CSV file, got {path} ({_one_line(error)})") from error
     return parsed.to_pandas()
+
+
+def _check_file(path: Path) -> None:
+    """Raise if a file cannot be opened, or is a pipe or a device, for which the readers would wait."""
+    try:
+        with open_regular(path, follow=True):
+            pass
+    except FileNotFoundError as error:
+        raise InputError(f"file: expected an existing file, got {path}") from error
+    except OSError as error:
+        raise InputError(f"file: expected a readable file, got {path} ({error.strerror or error})") from error
 
 
 def _check_heading(names: list[str], path: Path) -> None:
@@ -98,10 +109,9 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     pandas = _require()
     import pyarrow
 
+    _check_file(path)
     try:
         return pandas.read_parquet(path, engine="pyarrow")
-    except FileNotFoundError as error:
-        raise InputError(f"file: expected an existing file, got {path}") from error
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise InputError(f"file: expected a complete Parquet file, got {path} ({_one_line(error)})") from error
 

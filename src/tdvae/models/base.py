@@ -309,7 +309,7 @@ class RecurrentModel(Model):
             self._check_action_size(a)
             if a.ndim < 2:
                 raise InputError(f"a: expected shape (..., dt, A), got {tuple(a.shape)}")
-            checks.finite("a", a)
+            checks.moderate("a", a)
             if a.shape[-2] < int(dt.max()):
                 raise InputError(f"a: expected one action for each of the {int(dt.max())} steps, got {a.shape[-2]}")
             a = checks.expanded("a", a, (*lead, *a.shape[-2:]))
@@ -340,9 +340,9 @@ class RecurrentModel(Model):
         parts = [self.encoder(x) if observed is None else self.encoder(x, observed)]
         if a is not None:
             self._check_action_size(a)
-            parts.append(checks.finite("actions", a).to(parts[0].dtype))
+            parts.append(checks.moderate("actions", a).to(parts[0].dtype))
         if r is not None:
-            checks.finite("rewards", r)
+            checks.moderate("rewards", r)
             parts.append(r[..., None].to(parts[0].dtype))
         return torch.cat(parts, dim=-1)
 

@@ -170,7 +170,7 @@ class ObservationEncoder(nn.Module):
         return ((x - self.shift) / self.scale).flatten(-self.event_ndim)
 
     def check_values(self, x: Tensor, observed: Tensor | None = None) -> None:
-        """Raise if observed values are not classes of the model, not in [0, 1] for binary observations, or NaN."""
+        """Raise if observed values are not classes of the model, not in [0, 1] for bits, NaN, or far from the data."""
         if observed is not None:
             x = torch.where(observed, x, torch.zeros_like(x))
         checks.finite("x", x)
@@ -183,6 +183,13 @@ class ObservationEncoder(nn.Module):
         elif self.bits and not 0 <= float(x.min()) <= float(x.max()) <= 1:
             low, high = float(x.min()), float(x.max())
             raise InputError(f"x: expected bits or values in [0, 1], got {low:g} to {high:g}; divide bytes by 255")
+        elif not self.bits:
+            known = x if observed is None else torch.where(observed, x, self.shift)
+            if not checks.holds(self._standardise(known.to(self.scale.dtype)).abs() <= checks.LARGEST_INPUT):
+                raise InputError(
+                    f"x: expected values within {checks.LARGEST_INPUT:g} times the scale of the training data, got "
+                    f"values up to {float(known.abs().max()):g}; scale the data"
+                )
 
     def observation(self, features: Tensor) -> Tensor:
         """The inverse of `features`: x (..., *event) in the units of the data, NaN where it is missing."""

@@ -36,6 +36,9 @@ def write_file(path: Path, content: bytes) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
+        except IsADirectoryError as error:
+            remove(temporary)
+            raise InputError(f"{path}: expected a file or nothing in its place, got a folder; remove it") from error
         except OSError:
             remove(temporary)
             raise
@@ -127,9 +130,16 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def check_path(name: str, path: Path) -> None:
+    """Raise if the system would not take the path."""
+    if "\x00" in str(path):
+        raise InputError(f"{name}: expected a path without null characters, got {str(path)!r}")
+
+
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
     """Add the path to errors of the operating system that do not name a file, such as those of a full disk."""
+    check_path("file", path)
     try:
         yield
     except OSError as error:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tdvae.checks import Range, whole
 from tdvae.data.images import to_square
 from tdvae.data.recording import NO_ACTION, Ending, Episode, RecordingWriter, check_new_file
 from tdvae.envs.first_person.agents import Agent, AgentSettings, default_agent, describe, make_agent
@@ -61,8 +62,7 @@ def record(
     number of frames recorded so far. The world is not closed.
     """
     for name, value, minimum in (("frames", frames, 1), ("episode", episode, 2), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-            raise InputError(f"{name}: expected an integer of at least {minimum}, got {value!r}")
+        Range(minimum).check(name, whole(name, value))
     out = check_new_file(out)
     settings = default_agent(world) if agent is None else agent
     about = {
