@@ -25,7 +25,7 @@ PENALTIES = tuple(10.0**k for k in range(-3, 5))  # of the regression
 MOST_ROWS = 20_000  # of the regression
 MOST_ACTIONS = 40  # numbers; a longer jump gives the regression the action of its last step only
 SEASON_STRENGTH = 0.3  # least autocorrelation at a season
-SAME_STRENGTH = 0.9  # the season is the first peak with this share of the highest one: not one of its multiples
+SAME_STRENGTH = 0.75  # the season is the first peak with this share of the highest one: not one of its multiples
 
 Forecaster = Callable[[Sequences, Origins], DiagonalNormal]  # densities of x_{t+δt}, (M, D)
 

@@ -52,6 +52,11 @@ def fit_file(file: Path, options: Options, run_dir: Path, resume: bool) -> None:
         return
     if result.steps < made.config.steps:
         print(f"stopped early at step {result.steps}: no better validation since step {result.best_step}")
+    if result.finished.get("improved") == 0:
+        print(
+            "training did not clearly improve the forecasts of the validation part, so the model is the linear "
+            "regression that it started from"
+        )
     print("\n".join(_judge(own, file.name, run_dir, options.seed)))
     print(f"the run is in {run_dir}; forecast with: tdvae forecast {run_dir} --data FILE --steps 1,{own.longest_jump}")
     middle = own.test.context or int(own.test.sequences.lengths.min()) // 2

@@ -97,10 +97,16 @@ class ForecastMonitor(Monitor):
         return {**named, "score": sum(means.values()) / len(means)} if means else {}
 
     def finish(self) -> dict[str, float]:
-        if self.initial is not None and not self._improved(self.initial):
-            self.model.load_state_dict(self.initial)
+        """Calibrate the best weights, or the initial ones if training did not improve on them clearly."""
+        done: dict[str, float] = {}
+        if self.initial is not None:
+            improved = self._improved(self.initial)
+            if not improved:
+                self.model.load_state_dict(self.initial)
+            done["improved"] = float(improved)
         found = calibrate(self.model, self.forecasts, self.blocks, self.composed)
-        return {} if found is None else {f"calibration/{name}": value for name, value in asdict(found).items()}
+        scales = {} if found is None else asdict(found)
+        return done | {f"calibration/{name}": value for name, value in scales.items()}
 
     def _improved(self, initial: dict[str, Tensor]) -> bool:
         """Whether training has improved the forecasts by more than two standard errors."""

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -59,6 +59,7 @@ class FitResult:
     best_step: int  # step with the best score; the last one without validation
     best_score: float | None  # of the monitor, or else the loss on the validation sequences in nats per pair
     seconds: float | None  # training time without lost steps; None if resumed from a checkpoint that lacks it
+    finished: dict[str, float] = field(default_factory=dict)  # what the monitor did at the end
 
 
 class TensorLearner(nn.Module):
@@ -180,13 +181,13 @@ class _Training:
                 terms = self._train_step()
                 self.step += 1
                 self._report(log, terms)
-            self._take_best(log)
+            finished = self._take_best(log)
         finally:
             log.close()
             self.learner.to(self.home)  # the device it was on before
         if self.best_step == 0:
             return FitResult(self.folder.path, self.step, self.step, None, self._seconds())
-        return FitResult(self.folder.path, self.step, self.best_step, self.best, self._seconds())
+        return FitResult(self.folder.path, self.step, self.best_step, self.best, self._seconds(), finished)
 
     def _out_of_patience(self) -> bool:
         """Whether the last ``patience`` validations were no better. It depends on the steps only, also on resume."""
@@ -194,10 +195,10 @@ class _Training:
         waited = self.step - self.best_step
         return self.validation is not None and 0 < config.patience <= waited // config.validate_every
 
-    def _take_best(self, log: Log) -> None:
+    def _take_best(self, log: Log) -> dict[str, float]:
         """Load the weights with the best score, if there are any, let the monitor finish them, and save them again."""
         if self.best_step == 0:
-            return
+            return {}
         best, _ = checkpoint.newest(self.folder.checkpoints, "best")
         self._load_weights(best)
         self.learner.eval()
@@ -205,6 +206,7 @@ class _Training:
         if finished:
             log.record(self.step, finished)
             self._save("best", keep=1, optimizers=False)
+        return finished
 
     def _on_first(self, action: Callable[[], T]) -> T:
         """Call ``action`` on the first rank and return its result on all ranks. If it fails there, all ranks fail."""
