@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint setup campaign clean ruff types imports
+.PHONY: demo test lint setup campaign clean docs docs-serve ruff types imports
 
 demo: .venv/.ready
 	$(BIN)/tdvae run oscillator --preset demo
@@ -28,6 +28,15 @@ imports:
 campaign: .venv/.ready
 	$(BIN)/python -m tests.campaign --out results
 
+# The documentation as a site, in site/; needs no network. A broken link or an unknown name is an error.
+docs: .venv/.ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open site/index.html; the search needs make docs-serve"
+
+# The same on this machine's loopback address, built again when a page changes.
+docs-serve: .venv/.ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --dev-addr 127.0.0.1:8000
+
 setup: .venv/.ready
 
 # .ready is written last, so an interrupted set-up is repeated.
@@ -37,4 +46,4 @@ setup: .venv/.ready
 	touch $@
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache .hypothesis

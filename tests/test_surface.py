@@ -148,7 +148,7 @@ def test_argument_error_loads_no_large_dependency(arguments: str) -> None:
 @pytest.mark.parametrize("shell", SHELLS)
 def test_completion_script_has_all_commands(shell: str) -> None:
     script = python(command(["--tyro-print-completion", shell]))
-    assert f"tdvae --tyro-print-completion {shell} >" in (ROOT / "README.md").read_text()
+    assert f"tdvae --tyro-print-completion {shell} >" in (ROOT / "docs" / "first_ten_minutes.md").read_text()
     names = {part.__metadata__[0].name for part in Command.__args__}
     assert names >= {"run", "fit", "eval"}
     assert all(re.search(rf"\b{name}\b", script) for name in names)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run `__getattr_
     from tdvae.training import FitResult, Monitor, TrainConfig, fit
     from tdvae.types import Belief, Latent, LossTerms, Pairs, Sequences, State
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "TDVAE",
