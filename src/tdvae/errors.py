@@ -50,9 +50,9 @@ class DivergenceError(TDVAEError):
     """A loss term or a gradient became NaN or infinite, and training stopped.
 
     >>> import torch, tdvae
-    >>> data = tdvae.data.from_arrays(torch.full((8, 6), 1e30))
+    >>> data = tdvae.data.from_arrays(torch.randn(8, 6))
     >>> learner = tdvae.Learner(tdvae.models.build(tdvae.TDVAEConfig()))
-    >>> config = tdvae.TrainConfig(steps=1, batch_size=8)
+    >>> config = tdvae.TrainConfig(steps=5, batch_size=8, learning_rate=1e30)
     >>> tdvae.fit(learner, data, tdvae.jumps.Uniform(1, 2), config, "runs/diverges", progress="none")
     Traceback (most recent call last):
     tdvae.errors.DivergenceError: ...
