@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ from tdvae.models.config import ModelConfig
 from tdvae.nn.lstm_scan import lstm_scan
 from tdvae.stack import Stack
 from tdvae.training.config import make_optimizers
+from tdvae.training.muon import Muon
 
 R, B, T = 3, 2, 12
 TD = TDVAEConfig(
@@ -54,12 +57,6 @@ def torch_lstm(inputs: int, size: int) -> tuple[nn.LSTM, torch.Tensor]:
     w_h, w_x, bias_ih, bias_hh = (lstm.get_parameter(name).detach() for name in names)
     i, f, g, o = torch.cat([w_h, w_x, (bias_ih + bias_hh)[:, None]], dim=1).chunk(4)
     return lstm, torch.cat([i, f, o, g]).mT.contiguous()
-
-
-def test_stack_rejects_muon() -> None:
-    stack, _ = stack_of(TD)
-    with pytest.raises(InputError, match="expected adam for a stack of runs, got muon"):
-        make_optimizers(TrainConfig(optimizer="muon"), stack)
 
 
 def test_scan_equals_torch_lstm() -> None:
@@ -147,6 +144,40 @@ def test_gradients_of_each_run_are_clipped_separately() -> None:
     assert norms[1] < 1e-3  # small gradients are unchanged
 
 
+MUON = TrainConfig(optimizer="muon", muon_learning_rate=0.05, learning_rate=0.01)
+WIDE = replace(TD, belief=9, hidden=12, maps="residual", blocks=1)  # with matrices that Muon updates
+
+
+@pytest.mark.parametrize("matrices", ["inner", "all"])
+@pytest.mark.parametrize("runs", [1, R])
+def test_muon_updates_each_run_of_a_stack_as_it_does_alone(matrices: Literal["inner", "all"], runs: int) -> None:
+    """The gradients of two steps are set, so that momentum matters too; those of the runs differ a lot in size."""
+    config = replace(MUON, muon_matrices=matrices)
+    stack, learners = stack_of(WIDE, runs)
+    alone = [make_optimizers(config, learner) for learner in learners]
+    stacked = make_optimizers(config, stack)
+    assert [type(optimizer) for optimizer in stacked] == [torch.optim.Adam, Muon]
+    names = [{id(p) for group in one[1].param_groups for p in group["params"]} for one in (stacked, alone[0])]
+    updated = [
+        {name.replace("/", ".") for name, p in module.named_parameters() if id(p) in ids}
+        for module, ids in zip((stack.weights, learners[0]), names, strict=True)
+    ]
+    assert updated[0] == updated[1]
+    assert ("model.belief.weight" in updated[0]) == (matrices == "all")
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(2):
+        for name, weight in stack.weights.items():
+            weight.grad = torch.randn(weight.shape, generator=generator)
+            weight.grad *= 10.0 ** torch.arange(runs).view(-1, *[1] * (weight.ndim - 1))
+            for run, learner in enumerate(learners):
+                learner.get_parameter(name.replace("/", ".")).grad = weight.grad[run].clone()
+        for optimizer in itertools.chain(stacked, *alone):
+            optimizer.step()
+    for run, learner in enumerate(learners):
+        for name, parameter in learner.named_parameters():
+            torch.testing.assert_close(stack.weights[name.replace(".", "/")][run], parameter)
+
+
 def test_models_of_a_stack() -> None:
     stack, learners = stack_of(TD)
     sequences, pairs = batch()
@@ -171,10 +202,11 @@ def test_training_updates_all_runs_of_a_stack(config: TDVAEConfig | NextStepConf
     assert description["of"]["kind"] == config.kind
 
 
-def test_resumed_stack_is_bit_identical(tmp_path: Path) -> None:
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_resumed_stack_is_bit_identical(optimizer: Literal["adam", "muon"], tmp_path: Path) -> None:
     sequences, _ = batch(24)
-    train = TrainConfig(steps=4, batch_size=R * B, pairs=3, learning_rate=0.01, checkpoint_every=2)
-    whole, _ = stack_of(TD)
+    train = replace(MUON, optimizer=optimizer, steps=4, batch_size=R * B, pairs=3, checkpoint_every=2)
+    whole, _ = stack_of(WIDE)
     tdvae.fit(whole, sequences, jumps.Uniform(1, 3), train, tmp_path / "whole", progress="none")
     calls = 0
 
@@ -191,10 +223,10 @@ def test_resumed_stack_is_bit_identical(tmp_path: Path) -> None:
             return {"calls": 9.0}
 
     steps, config = jumps.Uniform(1, 3), replace(train, validate_every=1)
-    first, _ = stack_of(TD)
+    first, _ = stack_of(WIDE)
     with pytest.raises(KeyboardInterrupt):
         tdvae.fit(first, sequences, steps, config, tmp_path / "resumed", progress="none", monitor=Interrupt())
-    second, _ = stack_of(TD)
+    second, _ = stack_of(WIDE)
     tdvae.fit(
         second,
         sequences,
