@@ -75,6 +75,8 @@ def test_scan_gradient() -> None:
         torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 4, 2), (6, 12), (2, 3), (2, 3))
     ]
     assert torch.autograd.gradcheck(lstm_scan, inputs)
+    for output in range(2):  # the loss may depend on the codes only, or on the last cells only
+        assert torch.autograd.gradcheck(lambda *given, output=output: lstm_scan(*given)[output], inputs)
 
 
 def test_mapped_scan_equals_separate_scans() -> None:
