@@ -37,9 +37,9 @@ class Switching(Experiment[Preset]):
     presets = PRESETS
 
     def tasks(self, preset: Preset, seeds: list[int]) -> list[Task]:
-        """Return one task per size, interval and method."""
+        """Return one task per seed, size, interval and method."""
         return [
-            Task(seed, f"{cell_name(size, interval)},{method}", f"{size},{interval},{method}")
+            Task(seed, f"{cell_name(size, interval)},{method},seed={seed}", f"{size},{interval},{method}")
             for seed in seeds
             for size in preset.sizes
             for interval in preset.intervals
@@ -64,8 +64,12 @@ class Switching(Experiment[Preset]):
         return measure(models, [interval], preset.probe_sequences, derive_seed(task.seed, PROBE), preset.probe)
 
     def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
-        """Return the accuracies of each run, by measure and cell."""
-        return [_run_measures(preset, measures, run) for run in range(preset.runs)]
+        """Return the accuracies of each run of each seed, by measure and cell."""
+        return [
+            _run_measures(preset, {task: m for task, m in measures.items() if task.seed == seed}, run)
+            for seed in dict.fromkeys(task.seed for task in measures)
+            for run in range(preset.runs)
+        ]
 
     def overall(self, preset: Preset, seeds: list[int], replicates: list[Measures]) -> Measures:
         return exact_limit(preset, seeds[0])
@@ -94,11 +98,12 @@ class Switching(Experiment[Preset]):
     def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
         from tdvae.experiments.switching.fixed import figure
 
-        curves = {
-            (size, interval, name): learning_curve(run.metrics, interval)
-            for run in runs
-            for size, interval, name in [parts_of(run.task)]
-        }
+        curves: dict[tuple[int, int, str], tuple[list[int], list[list[float]]]] = {}
+        for run in runs:
+            _, interval, _ = parts = parts_of(run.task)
+            steps, accuracies = learning_curve(run.metrics, interval)
+            for row, more in zip(curves.setdefault(parts, (steps, [[] for _ in steps]))[1], accuracies, strict=True):
+                row += more  # the runs of all seeds
         path = folder / "switching.png"
         figure.draw(preset, content["measures"], curves, path)
         return [path]
