@@ -174,7 +174,12 @@ def test_linked_files_exist(page: str) -> None:
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
 def test_published_command_can_be_repeated(path: Path) -> None:
-    """It has neither --resume nor an absolute path."""
-    command = json.loads(path.read_text())["command"].split()
-    assert "--resume" not in command
-    assert not [part for part in command if part.startswith("/")]
+    """Neither it nor the command of a block has --resume or an absolute path."""
+    content = json.loads(path.read_text())
+    commands = [
+        entry["command"].split() for entry in (content, *content.get("blocks", {}).values()) if "command" in entry
+    ]
+    assert commands
+    for command in commands:
+        assert "--resume" not in command
+        assert not [part for part in command if part.startswith("/")]

@@ -24,14 +24,19 @@ from tdvae.experiments.moving_mnist.measures import JUMPS
 from tdvae.experiments.moving_mnist.presets import PRESETS as MOVING_MNIST
 from tdvae.experiments.shared.experiment import Task, TrainedRun
 from tdvae.experiments.shared.runner import train
+from tdvae.experiments.switching import CURRICULUM
 from tdvae.experiments.switching import EXPERIMENT as SWITCHING
-from tdvae.experiments.switching.experiment import cell_name, learning_curve
+from tdvae.experiments.switching.curriculum.presets import PRESETS, curriculum
+from tdvae.experiments.switching.fixed.methods import METHODS, weighted_next_step_loss
+from tdvae.experiments.switching.fixed.presets import PRESETS as FIXED
+from tdvae.experiments.switching.fixed.presets import sequences as fixed_sequences
+from tdvae.experiments.switching.grid import cell_name, learning_curve
 from tdvae.experiments.switching.measures import forgetting_times
 from tdvae.experiments.switching.pairs import Around, Bridging
-from tdvae.experiments.switching.presets import PRESETS, curriculum
 from tdvae.jumps import Uniform, Widening
 from tdvae.models import Model
-from tdvae.types import State
+from tdvae.stack import Stack
+from tdvae.types import Pairs, Sequences, State
 
 torch.set_num_threads(1)
 
@@ -49,26 +54,87 @@ def width_of(path: Path) -> int:
 # Switching
 
 
-def test_switching_command_runs_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The smoke grid has four cells, both methods and two runs each. Resuming does not train finished tasks again."""
-    where = ["--run-dir", str(tmp_path / "grid"), "--out", str(tmp_path / "out")]
-    run(monkeypatch, "run", "switching", "--preset", "smoke", *where)
+def test_switching_commands_run_and_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both grids at smoke size; that with a curriculum is a block of the other's file.
+
+    Resuming does not train finished tasks again.
+    """
+    out = ["--out", str(tmp_path / "out")]
+    fixed, curriculum = ["--run-dir", str(tmp_path / "fixed")], ["--run-dir", str(tmp_path / "curriculum")]
+    run(monkeypatch, "run", "switching", "--preset", "smoke", *fixed, *out)
+    run(monkeypatch, "run", "switching-curriculum", "--preset", "smoke", *curriculum, *out)
     content = json.loads((tmp_path / "out" / "switching.json").read_text())
-    preset = PRESETS["smoke"]
-    names = {cell_name(size, interval) for size in preset.sizes for interval in preset.intervals}
-    for measure in ("accuracy_tdvae", "accuracy_next_step", "accuracy_bayes"):
-        assert set(content["measures"][measure]) == names
-        assert all(0 <= entry["mean"] <= 1 for entry in content["measures"][measure].values())
-    assert content["measures"]["accuracy_tdvae"]["lstm=6,interval=4"]["n"] == preset.runs
-    probed = {f"lstm={size},t={t}" for size in preset.sizes for t in forgetting_times(preset)}
-    assert set(content["measures"]["accuracy_tdvae_at"]) == probed
+    assert content["blocks"]["curriculum"]["command"].startswith("tdvae run switching-curriculum")
+    for preset, measures, names, at in (
+        (FIXED["smoke"], content["measures"], METHODS, "lstm={size},interval={interval},t={t}"),
+        (PRESETS["smoke"], content["measures"]["curriculum"], ("tdvae", "next_step"), "lstm={size},t={t}"),
+    ):
+        cells = {cell_name(size, interval) for size in preset.sizes for interval in preset.intervals}
+        for measure in (*(f"accuracy_{name}" for name in names), "accuracy_bayes"):
+            assert set(measures[measure]) == cells
+            assert all(0 <= entry["mean"] <= 1 for entry in measures[measure].values())
+        assert measures["accuracy_tdvae"]["lstm=6,interval=4"]["n"] == preset.runs * len(preset.seeds)
+        probed = {
+            at.format(size=size, interval=interval, t=t)
+            for size in preset.sizes
+            for interval in (preset.intervals if "interval" in at else (4,))
+            for t in forgetting_times(interval)
+        }
+        assert set(measures["accuracy_tdvae_at"]) == probed
     assert width_of(tmp_path / "out" / "switching.png") > 500
-    weights = {p: p.stat().st_mtime_ns for p in (tmp_path / "grid").rglob("*.safetensors")}
-    (tmp_path / "grid" / "lstm=4,tdvae" / "measures.json").unlink()  # as after an interruption before it was measured
-    run(monkeypatch, "run", "switching", "--preset", "smoke", *where, "--resume")
+    assert width_of(tmp_path / "out" / "switching_curriculum.png") > 500
+    weights = {p: p.stat().st_mtime_ns for p in (tmp_path / "fixed").rglob("*.safetensors")}
+    # As after an interruption before it was measured:
+    (tmp_path / "fixed" / "lstm=6,interval=2,tdvae,seed=0" / "measures.json").unlink()
+    run(monkeypatch, "run", "switching", "--preset", "smoke", *fixed, *out, "--resume")
     again = json.loads((tmp_path / "out" / "switching.json").read_text())
     assert again["measures"] == content["measures"]
     assert {p: p.stat().st_mtime_ns for p in weights} == weights
+
+
+def test_all_methods_of_a_cell_share_the_lstm_the_sequences_and_the_optimiser() -> None:
+    preset = FIXED["smoke"]
+    tasks = [task for task in SWITCHING.tasks(preset, [0]) if task.folder.startswith("lstm=6,interval=4,")]
+    assert [task.folder.split(",")[2] for task in tasks] == list(METHODS)
+    trainings = [SWITCHING.training(preset, task) for task in tasks]
+    index = torch.tensor([0, 9, 30])
+    for training in trainings:
+        assert replace(training.config, pairs=1) == replace(trainings[0].config, pairs=1)
+        assert torch.equal(training.data.select(index).x, trainings[0].data.select(index).x)
+        assert training.data.lengths.tolist() == [44] * preset.train.steps * preset.train.batch_size * preset.runs
+        assert isinstance(training.learner, Stack)
+        lstm = {name: tuple(w.shape) for name, w in training.learner.weights.items() if name.startswith("model/belief")}
+        assert sorted(lstm.values()) == [(2, 2, 6), (2, 8, 24)]
+    other = fixed_sequences(preset, 2, seed=0)
+    assert not torch.equal(other.select(index).x[:, :20], trainings[0].data.select(index).x[:, :20])
+
+
+def test_weighted_loss_has_a_share_on_the_steps_after_the_last_switch() -> None:
+    """With -log p(x_t) = t, the mean over all steps is (T + 1) / 2 and that over the ten steps is T - 20 + 5.5."""
+
+    class Known(torch.nn.Module):
+        def predictions(self, sequences: Sequences) -> SimpleNamespace:
+            steps = torch.arange(1.0, sequences.horizon + 1).expand(len(sequences), -1)
+            return SimpleNamespace(log_prob=lambda x, observed: -steps)
+
+    sequences = Sequences(torch.zeros(2, 44, 1), torch.tensor([44, 42]))
+    pairs = Pairs(torch.zeros(2, 1, dtype=torch.long), torch.ones(2, 1, dtype=torch.long))
+    for share in (0.0, 0.4, 1.0):
+        everywhere = (sum(range(1, 45)) + sum(range(1, 43))) / (44 + 42)
+        after = (24 + 22) / 2 + 5.5
+        loss = weighted_next_step_loss(Known(), sequences, pairs, share)  # type: ignore[arg-type]
+        assert float(loss.total) == pytest.approx((1 - share) * everywhere + share * after)
+
+
+def test_pairs_of_the_trainings_without_the_place_do_not_depend_on_the_switch() -> None:
+    """Beyond the first and last steps, t1 of consecutive pairs is uniform: around the switch as anywhere else."""
+    for name, method in METHODS.items():
+        if method.jumps is None:
+            continue
+        jumps = method.jumps(100)
+        pairs = jumps.sample(torch.full((100,), 140), 500, torch.Generator().manual_seed(0))
+        near = ((pairs.t1 >= 115) & (pairs.t1 <= 125) & (pairs.dt == 1)).sum() / (pairs.dt == 1).sum()
+        assert (abs(float(near) - 11 / 140) < 0.01) != method.knows, name
 
 
 def test_stacked_runs_differ_and_are_reproducible(tmp_path: Path) -> None:
@@ -76,7 +142,7 @@ def test_stacked_runs_differ_and_are_reproducible(tmp_path: Path) -> None:
     found = []
     for name in ("one", "two"):
         task = Task(0, name, "4,next_step")
-        train(SWITCHING, preset, "smoke", task, tmp_path / name)
+        train(CURRICULUM, preset, "smoke", task, tmp_path / name)
         found.append(TrainedRun(task, tmp_path / name).models)
     first, second = ([model.get_parameter("belief.network.weight") for model in models] for models in found)
     assert torch.equal(first[0], second[0])
@@ -177,6 +243,7 @@ def test_around_pairs_start_near_the_last_switch() -> None:
         ({"sizes": ()}, "sizes: expected at least one"),
         ({"intervals": ()}, "intervals: expected at least one"),
         ({"intervals": (0,)}, "sizes and intervals: expected at least 1"),
+        ({"stages": ()}, "stages: expected at least one"),
         ({"intervals": (2, 50)}, "intervals: expected at most the longest interval of the stages"),
         ({"runs": 0}, "runs: expected at least 1"),
         ({"probe": "svm"}, "probe: expected one of"),

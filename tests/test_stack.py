@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ from tdvae.models.config import ModelConfig
 from tdvae.nn.lstm_scan import lstm_scan
 from tdvae.stack import Stack
 from tdvae.training.config import make_optimizers
+from tdvae.training.muon import Muon
 
 R, B, T = 3, 2, 12
 TD = TDVAEConfig(
@@ -56,12 +59,6 @@ def torch_lstm(inputs: int, size: int) -> tuple[nn.LSTM, torch.Tensor]:
     return lstm, torch.cat([i, f, o, g]).mT.contiguous()
 
 
-def test_stack_rejects_muon() -> None:
-    stack, _ = stack_of(TD)
-    with pytest.raises(InputError, match="expected adam for a stack of runs, got muon"):
-        make_optimizers(TrainConfig(optimizer="muon"), stack)
-
-
 def test_scan_equals_torch_lstm() -> None:
     torch.manual_seed(0)
     lstm, weight = torch_lstm(3, 4)
@@ -78,6 +75,8 @@ def test_scan_gradient() -> None:
         torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 4, 2), (6, 12), (2, 3), (2, 3))
     ]
     assert torch.autograd.gradcheck(lstm_scan, inputs)
+    for output in range(2):  # the loss may depend on the codes only, or on the last cells only
+        assert torch.autograd.gradcheck(lambda *given, output=output: lstm_scan(*given)[output], inputs)
 
 
 def test_mapped_scan_equals_separate_scans() -> None:
@@ -147,6 +146,40 @@ def test_gradients_of_each_run_are_clipped_separately() -> None:
     assert norms[1] < 1e-3  # small gradients are unchanged
 
 
+MUON = TrainConfig(optimizer="muon", muon_learning_rate=0.05, learning_rate=0.01)
+WIDE = replace(TD, belief=9, hidden=12, maps="residual", blocks=1)  # with matrices that Muon updates
+
+
+@pytest.mark.parametrize("matrices", ["inner", "all"])
+@pytest.mark.parametrize("runs", [1, R])
+def test_muon_updates_each_run_of_a_stack_as_it_does_alone(matrices: Literal["inner", "all"], runs: int) -> None:
+    """The gradients of two steps are set, so that momentum matters too; those of the runs differ a lot in size."""
+    config = replace(MUON, muon_matrices=matrices)
+    stack, learners = stack_of(WIDE, runs)
+    alone = [make_optimizers(config, learner) for learner in learners]
+    stacked = make_optimizers(config, stack)
+    assert [type(optimizer) for optimizer in stacked] == [torch.optim.Adam, Muon]
+    names = [{id(p) for group in one[1].param_groups for p in group["params"]} for one in (stacked, alone[0])]
+    updated = [
+        {name.replace("/", ".") for name, p in module.named_parameters() if id(p) in ids}
+        for module, ids in zip((stack.weights, learners[0]), names, strict=True)
+    ]
+    assert updated[0] == updated[1]
+    assert ("model.belief.weight" in updated[0]) == (matrices == "all")
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(2):
+        for name, weight in stack.weights.items():
+            weight.grad = torch.randn(weight.shape, generator=generator)
+            weight.grad *= 10.0 ** torch.arange(runs).view(-1, *[1] * (weight.ndim - 1))
+            for run, learner in enumerate(learners):
+                learner.get_parameter(name.replace("/", ".")).grad = weight.grad[run].clone()
+        for optimizer in itertools.chain(stacked, *alone):
+            optimizer.step()
+    for run, learner in enumerate(learners):
+        for name, parameter in learner.named_parameters():
+            torch.testing.assert_close(stack.weights[name.replace(".", "/")][run], parameter)
+
+
 def test_models_of_a_stack() -> None:
     stack, learners = stack_of(TD)
     sequences, pairs = batch()
@@ -171,10 +204,11 @@ def test_training_updates_all_runs_of_a_stack(config: TDVAEConfig | NextStepConf
     assert description["of"]["kind"] == config.kind
 
 
-def test_resumed_stack_is_bit_identical(tmp_path: Path) -> None:
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_resumed_stack_is_bit_identical(optimizer: Literal["adam", "muon"], tmp_path: Path) -> None:
     sequences, _ = batch(24)
-    train = TrainConfig(steps=4, batch_size=R * B, pairs=3, learning_rate=0.01, checkpoint_every=2)
-    whole, _ = stack_of(TD)
+    train = replace(MUON, optimizer=optimizer, steps=4, batch_size=R * B, pairs=3, checkpoint_every=2)
+    whole, _ = stack_of(WIDE)
     tdvae.fit(whole, sequences, jumps.Uniform(1, 3), train, tmp_path / "whole", progress="none")
     calls = 0
 
@@ -191,10 +225,10 @@ def test_resumed_stack_is_bit_identical(tmp_path: Path) -> None:
             return {"calls": 9.0}
 
     steps, config = jumps.Uniform(1, 3), replace(train, validate_every=1)
-    first, _ = stack_of(TD)
+    first, _ = stack_of(WIDE)
     with pytest.raises(KeyboardInterrupt):
         tdvae.fit(first, sequences, steps, config, tmp_path / "resumed", progress="none", monitor=Interrupt())
-    second, _ = stack_of(TD)
+    second, _ = stack_of(WIDE)
     tdvae.fit(
         second,
         sequences,

@@ -252,6 +252,10 @@ class Learner(nn.Module):
         keywords = [f"{k}={v!r}" for k, v in getattr(self.objective, "keywords", {}).items()]
         return f"{name}({', '.join(keywords)})"
 
+    def inner_weights(self) -> list[nn.Parameter]:
+        """The weights of the layers that are marked as inner, for Muon."""
+        return [module.get_parameter("weight") for module in self.modules() if getattr(module, "inner", False)]
+
     def clip_gradients(self, norm: float) -> Tensor:
         """Clip the gradient to at most ``norm``; returns its norm before clipping."""
         return nn.utils.clip_grad_norm_(self.parameters(), norm)

@@ -85,6 +85,11 @@ class Stack(Learner):
             return description
         return {**description, "of": self._template[0].fill_defaults(description["of"])}
 
+    def inner_weights(self) -> list[nn.Parameter]:
+        """The stacked weights of the layers that are marked as inner."""
+        inner = {id(weight) for weight in self._template[0].inner_weights()}
+        return [self.weights[_key(name)] for name, p in self._template[0].named_parameters() if id(p) in inner]
+
     def clip_gradients(self, norm: float) -> Tensor:
         """Clip the gradient of each run separately; returns the largest norm before clipping."""
         gradients = [weight.grad for weight in self.weights.values() if weight.grad is not None]

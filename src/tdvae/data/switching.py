@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -100,7 +101,7 @@ class SwitchingCurriculum:
     def __len__(self) -> int:
         return self.block * len(self.intervals)
 
-    @property
+    @cached_property  # read at every training step
     def lengths(self) -> Tensor:
         return (OPENING + LAST + torch.tensor(self.intervals)).repeat_interleave(self.block)
 

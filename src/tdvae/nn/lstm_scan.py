@@ -62,24 +62,27 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(*output[2:])
+        ctx.set_materialize_grads(False)  # else a backward pass begins by filling tensors as large as these with zeros
         ctx.save_for_backward(inputs[1], *output[2:])
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         weight, gate_inputs, cells, gates, tanhs = ctx.saved_tensors
         (steps, *_, size), d_codes = tanhs.shape, grads[0]
         into_h = weight[:, :size].mT.contiguous()
         into_x = weight[:, size:-1].mT.contiguous()
-        d_h, d_c = torch.zeros_like(tanhs[0]), grads[1].clone()
+        d_h = torch.zeros_like(tanhs[0])
+        d_c = torch.zeros_like(d_h) if grads[1] is None else grads[1].clone()
         d_gates, scratch = torch.empty_like(gates[0]), torch.empty_like(d_h)
         d_i, d_f, d_o, d_g = d_gates.split(size, -1)
         d_weight = torch.zeros_like(weight)
         d_inputs = (
-            d_codes.new_empty(*gate_inputs.shape[:3], into_x.shape[-1])[:steps] if ctx.needs_input_grad[0] else None
+            gates.new_empty(*gate_inputs.shape[:3], into_x.shape[-1])[:steps] if ctx.needs_input_grad[0] else None
         )
         for t in reversed(range(steps)):
             i, f, o, g = gates[t].split(size, -1)
-            d_h += d_codes[t]
+            if d_codes is not None:
+                d_h += d_codes[t]
             _sigmoid_backward(torch.mul(d_h, tanhs[t], out=scratch), o, grad_input=d_o)
             d_c += _tanh_backward(d_h.mul_(o), tanhs[t], grad_input=scratch)
             _sigmoid_backward(torch.mul(d_c, g, out=scratch), i, grad_input=d_i)

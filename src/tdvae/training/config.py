@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from torch import nn
 
 from tdvae.checks import NonNegative, Positive, PositiveNumber, Range, Seed, Share, check_fields
 from tdvae.errors import InputError
+from tdvae.objectives import Learner
 from tdvae.training.muon import Muon
 
 # With muon_matrices="all", Muon updates matrices with sides above the minimum, since smaller ones have few directions
@@ -85,28 +85,27 @@ def kl_weight(config: TrainConfig, step: int) -> float:
     return config.kl_start + (1 - config.kl_start) * grown
 
 
-def make_optimizers(config: TrainConfig, module: nn.Module) -> list[torch.optim.Optimizer]:
+def make_optimizers(config: TrainConfig, learner: Learner) -> list[torch.optim.Optimizer]:
     """Adam for all parameters, or Muon for some matrices and Adam for all others."""
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    if config.optimizer != "adam" and getattr(module, "stacked", False):
-        raise InputError(f"optimizer: expected adam for a stack of runs, got {config.optimizer}")
+    parameters = [p for p in learner.parameters() if p.requires_grad]
     muon_ids: set[int] = set()
     if config.optimizer == "muon":
-        muon_ids = {id(m.get_parameter("weight")) for m in module.modules() if getattr(m, "inner", False)}
+        muon_ids = {id(weight) for weight in learner.inner_weights()}
         if config.muon_matrices == "all":
-            muon_ids |= {
-                id(p)
-                for p in parameters
-                if p.ndim == 2 and min(p.shape) > MUON_MIN_SIDE and max(p.shape) <= MUON_MAX_SIDE
-            }
+            muon_ids |= {id(p) for p in parameters if _is_suitable(p.shape[1:] if learner.stacked else p.shape)}
     muon_parameters = [p for p in parameters if id(p) in muon_ids]
     adam_parameters = [p for p in parameters if id(p) not in muon_ids]
     optimizers: list[torch.optim.Optimizer] = [
         torch.optim.Adam(adam_parameters, lr=config.learning_rate, betas=(0.9, config.adam_beta2))
     ]
     if muon_parameters:
-        optimizers.append(Muon(muon_parameters, lr=config.muon_learning_rate))
+        optimizers.append(Muon(muon_parameters, lr=config.muon_learning_rate, stacked=learner.stacked))
     return optimizers
+
+
+def _is_suitable(shape: torch.Size) -> bool:
+    """Whether Muon updates a matrix of this shape with ``muon_matrices="all"``."""
+    return len(shape) == 2 and min(shape) > MUON_MIN_SIDE and max(shape) <= MUON_MAX_SIDE
 
 
 def derive_seed(*parts: int) -> int:

@@ -19,21 +19,24 @@ def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
     if matrices.shape[-2] > matrices.shape[-1]:  # transpose for the smaller Gram matrix
         return orthogonalise(matrices.mT, iterations).mT
     x = matrices / (matrices.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    x = x.reshape(-1, *matrices.shape[-2:])
     for _ in range(iterations):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=-4.7750, alpha=2.0315), x, beta=3.4445)
-    return x
+    return x.reshape(matrices.shape)
 
 
 class Muon(torch.optim.Optimizer):
     """Optimiser of matrices, and of convolution kernels as matrices with one row per output channel.
 
     All other parameters need another optimiser. The step size of a matrix with more rows than columns is multiplied by
-    the square root of their ratio.
+    the square root of their ratio. If the parameters are ``stacked``, their first dimension counts the runs of a stack,
+    and the matrix of each run is orthogonalised on its own.
     """
 
-    def __init__(self, params: Iterable[Tensor], lr: float, momentum: float = 0.95) -> None:
+    def __init__(self, params: Iterable[Tensor], lr: float, momentum: float = 0.95, stacked: bool = False) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum})
+        self.stacked = stacked
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -58,8 +61,8 @@ class Muon(torch.optim.Optimizer):
             assert p.grad is not None
             momentum = self.state[p].setdefault("momentum", torch.zeros_like(p))
             momentum.lerp_(p.grad, 1 - group["momentum"])
-            directions.append(p.grad.lerp(momentum, group["momentum"]).flatten(1))  # Nesterov
-        rows, columns = directions[0].shape
+            directions.append(p.grad.lerp(momentum, group["momentum"]).flatten(2 if self.stacked else 1))  # Nesterov
+        rows, columns = directions[0].shape[-2:]
         rate = group["lr"] * math.sqrt(max(1.0, rows / columns))
         for p, update in zip(parameters, orthogonalise(torch.stack(directions)), strict=True):
             p.add_(update.view_as(p), alpha=-rate)

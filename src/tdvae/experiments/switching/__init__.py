@@ -1,13 +1,14 @@
 """The switching oscillator (paper, section "Noisy harmonic oscillator", last paragraph): memory of the belief.
 
-Two belief networks with the same LSTM are compared: one trained with the TD-VAE loss, one to predict the next step. A
-probe of the belief just before the last interval classifies which of the first two frequencies was larger.
+Belief networks with the same LSTM are compared: trained with the TD-VAE loss, or to predict the next step. A probe of
+the belief just before the last interval classifies which of the first two frequencies was larger.
 
-Both are trained on separating intervals of many lengths. Up to any time in the separating
-interval, the observations do not depend on its final length. One training therefore serves all intervals of the grid:
-the belief is probed after 20 + interval observations.
+`EXPERIMENT` trains on one fixed interval, as the paper does, with and without the place of the last switch.
+`CURRICULUM` trains on intervals of many lengths, from short to long.
 """
 
-from tdvae.experiments.switching.experiment import Switching
+from tdvae.experiments.switching.curriculum.experiment import SwitchingCurriculumGrid
+from tdvae.experiments.switching.fixed.experiment import Switching
 
 EXPERIMENT = Switching()
+CURRICULUM = SwitchingCurriculumGrid()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,19 +12,12 @@ from tdvae.data import from_arrays
 from tdvae.data.switching import OPENING, SwitchingRecord, SwitchingSettings, simulate_switching
 from tdvae.exact import SwitchingOracle
 from tdvae.experiments.shared.probes import PROBES, probe
-from tdvae.experiments.switching.presets import BAYES, PROBE, Preset, longest
 from tdvae.models import Model
 from tdvae.reporting.results import Measures
 from tdvae.training.config import derive_seed
 
 FORGETTING_STEPS = (0, 5, 10, 20, 35, 50, 75, 100)  # steps into the separating interval that are also probed
-FORGETTING_PROBE = "logistic"  # kind of probe for these steps
 BATCH_SIZE = 500
-
-
-def probe_times(preset: Preset) -> list[int]:
-    """Return the time steps at which the belief is probed for the intervals of the grid."""
-    return [OPENING + interval for interval in preset.intervals]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,28 +49,31 @@ def _codes(models: list[Model], record: SwitchingRecord, times: list[int]) -> Te
     return torch.stack(by_run).permute(2, 0, 1, 3)
 
 
-def measure(preset: Preset, models: list[Model], seed: int) -> Measures:
-    """Return the accuracies of every run of a stack: for the intervals of the grid, and within the longest interval."""
-    data = ProbeData.draw(longest(preset), preset.probe_sequences, derive_seed(seed, PROBE))
+def measure(models: list[Model], intervals: Sequence[int], n: int, seed: int, forgetting_probe: str) -> Measures:
+    """Return the accuracies of every run of a stack: for these intervals, and within the longest of them.
+
+    ``n`` sequences fit each probe, and as many test it.
+    """
+    data = ProbeData.draw(SwitchingSettings(interval=max(intervals)), n, seed)
     grid: Measures = {}
     for kind in PROBES:
-        rows = data.accuracy(models, kind, probe_times(preset)).tolist()
-        grid[kind] = {str(interval): row for interval, row in zip(preset.intervals, rows, strict=True)}
-    times = forgetting_times(preset)
-    rows = data.accuracy(models, FORGETTING_PROBE, times).tolist()
+        rows = data.accuracy(models, kind, [OPENING + interval for interval in intervals]).tolist()
+        grid[kind] = {str(interval): row for interval, row in zip(intervals, rows, strict=True)}
+    times = forgetting_times(max(intervals))
+    rows = data.accuracy(models, forgetting_probe, times).tolist()
     return {"grid": grid, "on_the_way": {str(t): row for t, row in zip(times, rows, strict=True)}}
 
 
-def forgetting_times(preset: Preset) -> list[int]:
-    """Return the time steps within the longest interval at which the belief is also probed."""
-    return [OPENING + step for step in FORGETTING_STEPS if step <= max(preset.intervals)]
+def forgetting_times(interval: int) -> list[int]:
+    """Return the time steps within the separating interval at which the belief is also probed."""
+    return [OPENING + step for step in FORGETTING_STEPS if step <= interval]
 
 
-def bayes_accuracy(preset: Preset, seed: int) -> tuple[float, float]:
+def bayes_accuracy(n: int, frequencies: int, seed: int) -> tuple[float, float]:
     """Return the accuracy of exact inference and its standard error. It does not depend on the separating interval."""
     settings = SwitchingSettings(interval=1)
-    record = simulate_switching(settings, preset.bayes_sequences, derive_seed(seed, BAYES))
-    oracle = SwitchingOracle(settings, preset.bayes_grid)
+    record = simulate_switching(settings, n, seed)
+    oracle = SwitchingOracle(settings, frequencies)
     p = torch.cat([oracle.first_larger(part) for part in record.x.split(BATCH_SIZE)])
     correct = ((p > 0.5) == record.first_larger).double()
     return float(correct.mean()), float(correct.std() / len(correct) ** 0.5)

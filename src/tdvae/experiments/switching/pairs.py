@@ -11,6 +11,10 @@ from tdvae.errors import InputError
 from tdvae.jumps import Jumps, refuse_outermost, uniform_integers
 from tdvae.types import Pairs
 
+UNINFORMATIVE_STEPS = (
+    3  # first steps of the last interval; they depend little on its frequency, so no bridge ends there
+)
+
 
 @dataclass(frozen=True)
 class Around(Jumps):

@@ -1,59 +1,39 @@
-"""Presets of the switching experiment: the grid of cells, the models of both methods, the curriculum."""
+"""Presets of the experiment with a curriculum: the grid of cells, the models of both methods, the curriculum."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from tdvae.data.switching import LAST, OPENING, SwitchingCurriculum, SwitchingSettings
 from tdvae.errors import InputError
-from tdvae.experiments.shared.probes import PROBES
-from tdvae.experiments.switching.pairs import Around, Bridging
+from tdvae.experiments.switching.grid import STAGES, TRAIN, Grid, next_step_config, tdvae_config
+from tdvae.experiments.switching.pairs import UNINFORMATIVE_STEPS, Around, Bridging
 from tdvae.jumps import Consecutive, Jumps, Mixture, Uniform, Widening
-from tdvae.models import NextStepConfig, TDVAEConfig
 from tdvae.models.config import RecurrentConfig
 from tdvae.objectives import Objective, next_step_loss, tdvae_loss
 from tdvae.training import TrainConfig
 from tdvae.training.config import derive_seed
 
 METHODS: dict[str, Objective] = {"tdvae": tdvae_loss, "next_step": next_step_loss}
-WEIGHTS, TRAIN, STAGES, PROBE, WATCH, BAYES = 401, 402, 403, 404, 405, 406  # purposes of derived seeds
-UNINFORMATIVE_STEPS = (
-    3  # first steps of the last interval; they depend little on its frequency, so no bridge ends there
-)
 
 
-@dataclass(frozen=True)
-class Preset:
+@dataclass(frozen=True, kw_only=True)
+class Preset(Grid):
     """A grid of cells and its training settings, the same for both methods."""
 
-    train: TrainConfig  # batch_size is per run
     stages: tuple[tuple[int, int], ...]  # the curriculum: (interval, training steps)
     mixed: float = 0.5  # share of the steps whose interval is uniform on 1 … the stage's interval
     sizes: tuple[int, ...] = (10, 40, 128)
     intervals: tuple[int, ...] = (20, 50, 100)
-    runs: int = 20
-    probe: str = "mlp"  # kind of the main probe; the others are also reported
-    probe_sequences: int = 2_000  # number of sequences to fit a probe to; as many others test it
-    watched_sequences: int = 500  # the same, during training
-    bayes_sequences: int = 4_000
-    bayes_grid: int = 48
-    seeds: tuple[int, ...] = (0,)  # of a whole grid; each of its runs has its own derived seed
 
     def __post_init__(self) -> None:
-        for name in ("sizes", "intervals", "stages"):
-            if not getattr(self, name):
-                raise InputError(f"{name}: expected at least one entry, got none")
-        if min(self.sizes) < 1 or min(self.intervals) < 1:
-            raise InputError(f"sizes and intervals: expected at least 1, got {self.sizes} and {self.intervals}")
+        super().__post_init__()
+        if not self.stages:
+            raise InputError("stages: expected at least one entry, got none")
         if max(self.intervals) > max(interval for interval, _ in self.stages):
             raise InputError(f"intervals: expected at most the longest interval of the stages, got {self.intervals}")
-        if self.runs < 1:
-            raise InputError(f"runs: expected at least 1, got {self.runs}")
-        if self.probe not in PROBES:
-            raise InputError(f"probe: expected one of {sorted(PROBES)}, got {self.probe!r}")
 
 
 # docs/switching.md explains these choices.
@@ -72,7 +52,7 @@ _TRAIN = TrainConfig(
 
 PRESETS = {
     "smoke": Preset(
-        replace(_TRAIN, batch_size=4, pairs=4, validate_every=3, checkpoint_every=3, log_every=3),
+        train=replace(_TRAIN, batch_size=4, pairs=4, validate_every=3, checkpoint_every=3, log_every=3),
         stages=((2, 3), (4, 3)),
         sizes=(4, 6),
         intervals=(2, 4),
@@ -84,38 +64,17 @@ PRESETS = {
         bayes_grid=8,
     ),
     "cpu": Preset(
-        _TRAIN,
+        train=_TRAIN,
         stages=((5, 1200), (8, 400), (12, 500), (18, 500), (27, 500), (40, 600), (60, 600), (80, 500), (100, 700)),
     ),
     # As far as the paper states: no curriculum, long training.
-    "paper": Preset(replace(_TRAIN, learning_rate=5e-4, schedule="constant"), stages=((100, 100_000),)),
+    "paper": Preset(train=replace(_TRAIN, learning_rate=5e-4, schedule="constant"), stages=((100, 100_000),)),
 }
-
-
-def longest(preset: Preset) -> SwitchingSettings:
-    """Return the settings with the longest interval of the grid."""
-    return SwitchingSettings(interval=max(preset.intervals))
 
 
 def config(method: str, size: int) -> RecurrentConfig:
     """Return the model config of a method. Both methods have the same LSTM."""
-    lstm: dict[str, Any] = {"lstm_init": "chrono", "belief": size, "timescales": (1.0, 200.0)}
-    if method == "tdvae":
-        return TDVAEConfig(
-            likelihood="coordinates",
-            noise=0.1,
-            layers=1,
-            latent=5,
-            maps="residual",
-            hidden=32,
-            blocks=1,
-            drift="residual",
-            posterior="product",
-            smoothing_sees_b2=False,
-            init_log_sigma=-1.5,
-            **lstm,
-        )
-    return NextStepConfig(decoder=(32, 32), noise="predicted", **lstm)
+    return tdvae_config(size) if method == "tdvae" else next_step_config(size)
 
 
 def jumps() -> Jumps:
@@ -136,4 +95,5 @@ def curriculum(preset: Preset, seed: int) -> SwitchingCurriculum:
         mixed = torch.rand(steps, generator=generator) < preset.mixed
         intervals += torch.where(mixed, shorter, interval).tolist()
     batch = preset.train.batch_size * preset.runs
-    return SwitchingCurriculum(longest(preset), tuple(intervals), batch, derive_seed(seed, TRAIN) % 2**62)
+    settings = SwitchingSettings(interval=max(preset.intervals))
+    return SwitchingCurriculum(settings, tuple(intervals), batch, derive_seed(seed, TRAIN) % 2**62)

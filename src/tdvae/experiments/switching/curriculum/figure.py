@@ -1,4 +1,4 @@
-"""The paper's figure of the switching oscillator, for every cell of the grid."""
+"""Learning curves of every cell of the grid, and where in the interval the relation is forgotten."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from tdvae.data.switching import OPENING
-from tdvae.experiments.switching.experiment import LABELS as TABLE_LABELS
-from tdvae.experiments.switching.measures import FORGETTING_PROBE, forgetting_times
-from tdvae.experiments.switching.presets import METHODS, Preset
+from tdvae.experiments.switching.curriculum.experiment import FORGETTING_PROBE
+from tdvae.experiments.switching.curriculum.experiment import LABELS as TABLE_LABELS
+from tdvae.experiments.switching.curriculum.presets import METHODS, Preset
+from tdvae.experiments.switching.measures import forgetting_times
 from tdvae.reporting.results import Measures
 
 COLOURS = {"tdvae": "#d1495b", "next_step": "#2e6f95"}
@@ -59,7 +60,7 @@ def _draw_learning_curves(axes: Axes, curves: dict[str, tuple[list[int], list[li
 
 def _draw_forgetting(axes: Axes, preset: Preset, size: int, measures: Measures) -> None:
     """Draw the probe accuracy against the number of steps into the separating interval."""
-    times = forgetting_times(preset)
+    times = forgetting_times(max(preset.intervals))
     for method, colour in COLOURS.items():
         entries = [measures[f"accuracy_{method}_at"][f"lstm={size},t={t}"] for t in times]
         means = [entry["mean"] for entry in entries]
