@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from tdvae.data.switching import OPENING, SwitchingSettings
 from tdvae.errors import InputError
+from tdvae.experiments.shared.experiment import Experiment, time_of
 from tdvae.experiments.shared.probes import PROBES
 from tdvae.experiments.switching.measures import ProbeData, bayes_accuracy
 from tdvae.models import NextStepConfig, TDVAEConfig, build
 from tdvae.models.config import RecurrentConfig
 from tdvae.objectives import Learner, Objective
 from tdvae.reporting.results import Measures
+from tdvae.reporting.tables import Table, cell
 from tdvae.stack import Stack
 from tdvae.training import Monitor, TrainConfig
 from tdvae.training.config import derive_seed
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Purposes of derived seeds
 WEIGHTS, TRAIN, STAGES, PROBE, WATCH, BAYES = 401, 402, 403, 404, 405, 406
@@ -49,6 +55,49 @@ class Grid:
             raise InputError(f"runs: expected at least 1, got {self.runs}")
         if self.probe not in PROBES:
             raise InputError(f"probe: expected one of {sorted(PROBES)}, got {self.probe!r}")
+
+
+G = TypeVar("G", bound=Grid)
+
+
+class GridExperiment(Experiment[G]):
+    """A grid of cells, each with the accuracies of its methods and the exact limit. A replicate is one run."""
+
+    def overall(self, preset: G, seeds: list[int], replicates: list[Measures]) -> Measures:
+        return exact_limit(preset, seeds[0])
+
+    def made(self, content: dict[str, Any]) -> str:
+        return (
+            f"`{content['command']}`: mean ± standard deviation over {number_of_runs(content)} runs, whose weights, "
+            f"data and noise differ; {time_of(content)}. The limit's ± is its standard error. The paper shows "
+            "this experiment in a figure and gives no number."
+        )
+
+    def heading(self, content: dict[str, Any]) -> str:
+        return f"{self.title}, preset {content['preset']}, {number_of_runs(content)} runs a cell"
+
+
+def table_of_cells(measures: dict[str, Any], labels: dict[str, str]) -> Table:
+    """Return a table with one row per cell of the grid and one column per measure; ``labels`` are their headings."""
+    rows = [
+        [*map(str, parse_cell_name(name)), *(cell(measures[measure][name]) for measure in labels)]
+        for name in sorted(measures["accuracy_tdvae"], key=parse_cell_name)
+    ]
+    return Table(["LSTM", "interval", *labels.values()], rows)
+
+
+def save_figure(figure: Figure, measures: Measures, path: Path, columns: int) -> None:
+    """Add the exact limit and chance to every panel and a legend in so many columns, and write the figure."""
+    limit = next(iter(measures["accuracy_bayes"].values()))["mean"]
+    for panel in figure.axes:
+        best = panel.axhline(limit, color="#333333", linestyle="--", lw=1)
+        chance = panel.axhline(0.5, color="#999999", linestyle=":", lw=1)
+        panel.set_ylim(0.45, 1.0)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    names = [*labels, "exact inference", "chance"]
+    figure.legend([*handles, best, chance], names, loc="outside lower center", ncols=columns, frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=100)
 
 
 @dataclass(frozen=True)

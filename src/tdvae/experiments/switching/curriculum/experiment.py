@@ -6,22 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tdvae.experiments.shared.experiment import Experiment, Task, TrainedRun, Training, time_of
+from tdvae.experiments.shared.experiment import Task, TrainedRun, Training
 from tdvae.experiments.switching.curriculum.presets import METHODS, PRESETS, Preset, config, curriculum, jumps
 from tdvae.experiments.switching.grid import (
     PROBE,
+    GridExperiment,
     build_stack,
     cell_name,
-    exact_limit,
     learning_curve,
     monitor_of,
-    number_of_runs,
-    parse_cell_name,
+    table_of_cells,
 )
 from tdvae.experiments.switching.measures import measure
 from tdvae.models import Model
 from tdvae.reporting.results import Measures
-from tdvae.reporting.tables import Block, Table, cell
+from tdvae.reporting.tables import Block
 from tdvae.training.config import derive_seed
 
 LABELS = {
@@ -34,7 +33,7 @@ LABELS = {
 FORGETTING_PROBE = "logistic"  # kind of probe for the steps within the interval
 
 
-class SwitchingCurriculumGrid(Experiment[Preset]):
+class SwitchingCurriculumGrid(GridExperiment[Preset]):
     """Accuracy of probes that classify which frequency was larger. A replicate is one run of every stack."""
 
     name = "switching_curriculum"
@@ -69,28 +68,11 @@ class SwitchingCurriculumGrid(Experiment[Preset]):
         """Return the accuracies of each run, by measure and cell."""
         return [_run_measures(preset, measures, run) for run in range(preset.runs)]
 
-    def overall(self, preset: Preset, seeds: list[int], replicates: list[Measures]) -> Measures:
-        return exact_limit(preset, seeds[0])
-
     def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
         """Return a table with one row per cell of the grid and one column per measure of the preset."""
         measures = content["measures"]
         labels = {name: label for name, label in LABELS.items() if name in measures}
-        rows = [
-            [*map(str, parse_cell_name(name)), *(cell(measures[measure][name]) for measure in labels)]
-            for name in sorted(measures["accuracy_tdvae"], key=parse_cell_name)
-        ]
-        return {self.name: [Table(["LSTM", "interval", *labels.values()], rows)]}
-
-    def made(self, content: dict[str, Any]) -> str:
-        return (
-            f"`{content['command']}`: mean ± standard deviation over {number_of_runs(content)} runs, whose weights, "
-            f"data and noise differ; {time_of(content)}. The limit's ± is its standard error. The paper shows "
-            "this experiment in a figure and gives no number."
-        )
-
-    def heading(self, content: dict[str, Any]) -> str:
-        return f"{self.title}, preset {content['preset']}, {number_of_runs(content)} runs a cell"
+        return {self.name: [table_of_cells(measures, labels)]}
 
     def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
         from tdvae.experiments.switching.curriculum import figure

@@ -12,6 +12,7 @@ from tdvae.data.switching import OPENING
 from tdvae.experiments.switching.curriculum.experiment import FORGETTING_PROBE
 from tdvae.experiments.switching.curriculum.experiment import LABELS as TABLE_LABELS
 from tdvae.experiments.switching.curriculum.presets import METHODS, Preset
+from tdvae.experiments.switching.grid import save_figure
 from tdvae.experiments.switching.measures import forgetting_times
 from tdvae.reporting.results import Measures
 
@@ -27,7 +28,6 @@ def draw(preset: Preset, measures: Measures, curves: Curves, path: Path) -> None
     figure, axes = plt.subplots(
         *shape, figsize=(3.6 * shape[1], 2.9 * shape[0] + 0.5), layout="constrained", squeeze=False, sharey=True
     )
-    limit = next(iter(measures["accuracy_bayes"].values()))["mean"]
     for row, size in enumerate(sizes):
         for column, interval in enumerate(intervals):
             panel = axes[row, column]
@@ -36,15 +36,7 @@ def draw(preset: Preset, measures: Measures, curves: Curves, path: Path) -> None
         _draw_forgetting(axes[row, -1], preset, size, measures)
         axes[row, -1].set_title(f"LSTM {size}: within the interval ({FORGETTING_PROBE} probe)", fontsize=10)
         axes[row, 0].set_ylabel(f"accuracy ({preset.probe} probe)")
-    for panel in axes.flat:
-        best = panel.axhline(limit, color="#333333", linestyle="--", lw=1)
-        chance = panel.axhline(0.5, color="#999999", linestyle=":", lw=1)
-        panel.set_ylim(0.45, 1.0)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    names = [*labels, "exact inference", "chance"]
-    figure.legend([*handles, best, chance], names, loc="outside lower center", ncols=4, frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=100)
+    save_figure(figure, measures, path, columns=4)
     plt.close(figure)
 
 

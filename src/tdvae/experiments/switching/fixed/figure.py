@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from tdvae.data.switching import OPENING
 from tdvae.experiments.switching.fixed.methods import METHODS
 from tdvae.experiments.switching.fixed.presets import Preset
-from tdvae.experiments.switching.grid import cell_name
+from tdvae.experiments.switching.grid import cell_name, save_figure
 from tdvae.experiments.switching.measures import forgetting_times
 from tdvae.reporting.results import Measures
 
@@ -24,7 +24,6 @@ def draw(preset: Preset, measures: Measures, curves: Curves, path: Path) -> None
     figure, axes = plt.subplots(
         len(sizes), 3, figsize=(12, 3.1 * len(sizes) + 0.6), layout="constrained", squeeze=False, sharey=True
     )
-    limit = next(iter(measures["accuracy_bayes"].values()))["mean"]
     for row, size in zip(axes, sizes, strict=True):
         _draw_by_interval(row[0], size, sorted(preset.intervals), measures)
         _draw_forgetting(row[1], size, longest, measures)
@@ -33,15 +32,7 @@ def draw(preset: Preset, measures: Measures, curves: Curves, path: Path) -> None
         row[1].set_title(f"LSTM {size}: within an interval of {longest}", fontsize=10)
         row[2].set_title(f"LSTM {size}: learning, interval {longest}", fontsize=10)
         row[0].set_ylabel(f"accuracy ({preset.probe} probe)")
-    for panel in axes.flat:
-        best = panel.axhline(limit, color="#333333", linestyle="--", lw=1)
-        chance = panel.axhline(0.5, color="#999999", linestyle=":", lw=1)
-        panel.set_ylim(0.45, 1.0)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    names = [*labels, "exact inference", "chance"]
-    figure.legend([*handles, best, chance], names, loc="outside lower center", ncols=3, frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=100)
+    save_figure(figure, measures, path, columns=3)
     plt.close(figure)
 
 
