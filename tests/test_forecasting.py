@@ -159,7 +159,7 @@ def test_a_recipe_leaves_the_random_state_alone() -> None:
 def test_a_recipe_refuses_lengths_below_one(option: str, value: int) -> None:
     data = tdvae.data.from_arrays(np.zeros((4, 6)))
     with pytest.raises(tdvae.InputError, match=f"{option}: expected at least 1, got 0"):
-        tdvae.recipe(data, **{option: value})
+        tdvae.recipe(data, **{option: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

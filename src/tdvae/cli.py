@@ -102,9 +102,12 @@ class Fit:
     """Choose the number of training steps so that training takes about this many minutes."""
     patience: int = 8
     """Stop after this many of the 20 validations without a better one; 0: never."""
-    state: Literal["observed", "latent"] = "observed"
-    """What the model carries from step to step: observed: its latent state and the last observations. latent: the
-    latent state alone, which serves better where single observations are very noisy."""
+    state: Literal["auto", "linear", "observed", "latent"] = "auto"
+    """What the model carries from step to step. linear: its latent state and the last observations; training starts
+    from a linear regression. observed: the same without the regression. latent: the latent state alone, which serves
+    better where single observations are very noisy. auto: linear if there are fewer than 10,000 numbers; if there are
+    more, train all three and keep the one with the best forecasts of the validation part. With several processes
+    auto trains one: linear or, if there are more numbers, observed."""
     layers: int | None = None
     """Layers of the latent state. By default chosen for the kind of data, as the next two."""
     latent: int | None = None
@@ -161,7 +164,7 @@ class Fit:
                     "minutes": self.minutes,
                     "patience": self.patience,
                     **{name: size for name, size in sizes.items() if size is not None},
-                    **({"observed_state": False} if self.state == "latent" else {}),
+                    "state": self.state,
                 },
                 seed=self.seed,
                 devices=self.devices,

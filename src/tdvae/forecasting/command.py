@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tdvae.errors import InputError
+from tdvae.forecasting.choice import FOLDER, Candidates, candidates
 from tdvae.forecasting.forecaster import Forecaster, check_output
 from tdvae.forecasting.own_data import evaluate, origins, tables
 from tdvae.forecasting.preparation import OwnData, prepare
@@ -20,11 +21,12 @@ from tdvae.saved import load
 from tdvae.storage import RunFolder
 from tdvae.storage.files import to_json
 from tdvae.storage.run_folder import check_unused, create
+from tdvae.training import FitResult
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of `tdvae fit`: arguments of `prepare` and `recipe`, and how to train."""
+    """The options of `tdvae fit`: arguments of `prepare` and of `recipe` or `candidates`, and how to train."""
 
     columns: dict[str, Any]
     preparation: dict[str, Any]
@@ -41,7 +43,7 @@ def fit_file(file: Path, options: Options, run_dir: Path, resume: bool) -> None:
     if not resume:
         check_unused(run_dir)  # before the file is read, which may take long
     own = prepare(file, **options.columns, **options.preparation, seed=options.seed)
-    made = _recipe(own, options, run_dir if resume else None)
+    made = _candidates(own, options, run_dir if resume else None)
     if not resume:
         create(run_dir)  # before the time of a step is measured
     if speaks and not resume:
@@ -50,7 +52,9 @@ def fit_file(file: Path, options: Options, run_dir: Path, resume: bool) -> None:
     result = made.fit(own, run_dir=run_dir, resume=resume)
     if not speaks:
         return
-    if result.steps < made.config.steps:
+    if len(made.recipes) > 1:
+        print(_choice(run_dir, result))
+    if result.steps < next(iter(made.recipes.values())).config.steps:
         print(f"stopped early at step {result.steps}: no better validation since step {result.best_step}")
     if result.finished.get("improved") == 0:
         print(
@@ -87,29 +91,57 @@ def _judge(own: OwnData, name: str, run_dir: Path, seed: int) -> list[str]:
     return written
 
 
-def _recipe(own: OwnData, options: Options, resumed: Path | None) -> Recipe:
-    settings = dict(options.recipe)
+def _candidates(own: OwnData, options: Options, resumed: Path | None) -> Candidates:
+    """What is trained: a recipe for each state, or for the one that was asked for."""
+    settings: dict[str, Any] = {**options.recipe, "seed": options.seed}
     if resumed is not None and settings.get("minutes") is not None:
         settings |= {"minutes": None, "steps": _steps_of(resumed)}  # as chosen when the run was started
-    made = recipe(own, seed=options.seed, **settings)
-    config = replace(made.config, devices=options.devices, nodes=options.nodes, tensorboard=options.tensorboard)
-    return replace(made, config=config)
+    state = settings.pop("state")
+    if state == "auto" and options.devices * options.nodes == 1:
+        made = candidates(own, **settings)
+    else:
+        one = recipe(own, state=None if state == "auto" else state, **settings)
+        made = Candidates({one.state: one})
+
+    def on_devices(each: Recipe) -> Recipe:
+        config = replace(each.config, devices=options.devices, nodes=options.nodes, tensorboard=options.tensorboard)
+        return replace(each, config=config)
+
+    return Candidates({kind: on_devices(each) for kind, each in made.recipes.items()})
 
 
 def _steps_of(run: Path) -> int:
+    """The number of training steps of a run, or of the first of its candidates."""
+    runs = [run, *sorted((run / FOLDER).glob("*"))]
     try:
-        return int(RunFolder(run).read_config()["train"]["steps"])
+        started = next((folder for folder in map(RunFolder, runs) if folder.has_run), RunFolder(run))
+        return int(started.read_config()["train"]["steps"])
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"run_dir: expected a run to resume, got {run} ({error!r})") from error
 
 
-def _outlook(made: Recipe, own: OwnData, timed: bool) -> str:
-    """The model, its size, and how long the training will take."""
-    text = f"{made.describe()}, {made.config.steps:,} training steps"
-    if not timed:
-        return text
-    minutes = made.seconds_per_step(own) * made.config.steps / 60
-    return f"{text}: about {minutes:.0f} minutes" if minutes >= 1.5 else f"{text}: about {60 * minutes:.0f} seconds"
+def _outlook(made: Candidates, own: OwnData, timed: bool) -> str:
+    """The models, their sizes, and how long the training will take."""
+    texts, seconds = [], 0.0
+    for kind, each in made.recipes.items():
+        texts.append(f"{each.describe()}, {each.config.steps:,} training steps")
+        if len(made.recipes) > 1:
+            texts[-1] = f"state {kind}: {texts[-1]}"
+        seconds += each.seconds_per_step(own) * each.config.steps if timed else 0.0
+    if len(texts) > 1:
+        texts.append("the one with the best forecasts of the validation part is kept; --state trains only one")
+    if timed:
+        minutes = seconds / 60
+        texts[-1] += f": about {minutes:.0f} minutes" if minutes >= 1.5 else f": about {seconds:.0f} seconds"
+    return "\n".join(texts)
+
+
+def _choice(run_dir: Path, result: FitResult) -> str:
+    """Which of the candidates was kept."""
+    kept = RunFolder(run_dir).read_config()["info"]["state"]
+    prefix = "candidate/"
+    found = [f"{k.removeprefix(prefix)} {v:.3f}" for k, v in result.finished.items() if k.startswith(prefix)]
+    return f"kept the state {kept}; NLL of the validation part, nats per dimension: {', '.join(found)}"
 
 
 def forecast_file(

@@ -22,6 +22,7 @@ SINGLE_STEPS = 20  # of a composed forecast; at most the longest jump
 STARTS = (0.35, 0.6)  # where forecasts begin, as shares of the shortest sequence
 MOST_SEQUENCES = 200
 SAMPLES = 100
+CLEARLY = 2.0  # standard errors
 
 
 @dataclass(frozen=True)
@@ -109,19 +110,21 @@ class ForecastMonitor(Monitor):
         return done | {f"calibration/{name}": value for name, value in scales.items()}
 
     def _improved(self, initial: dict[str, Tensor]) -> bool:
-        """Whether training has improved the forecasts by more than two standard errors."""
+        """Whether training has improved the forecasts clearly."""
         trained = {name: value.clone() for name, value in self.model.state_dict().items()}
-        after = self._nll()
+        after = self.scores()
         self.model.load_state_dict(initial)
-        before = self._nll()
+        before = self.scores()
         self.model.load_state_dict(trained)
-        if before is None or after is None:
-            return True
-        blocks = torch.arange(len(after)) if self.blocks is None else self.blocks
-        difference, error = mean_and_error(after - before, blocks)
-        return difference < -2 * error
+        return before is None or after is None or self.clearly_lower(after, before)
 
-    def _nll(self) -> Tensor | None:
-        """The NLL of each sequence, averaged over its forecasts."""
+    def clearly_lower(self, scores: Tensor, than: Tensor) -> bool:
+        """Whether one model's `scores` are lower than another's, by more than two standard errors of the difference."""
+        blocks = torch.arange(len(scores)) if self.blocks is None else self.blocks
+        difference, error = mean_and_error(scores - than, blocks)
+        return difference < -CLEARLY * error
+
+    def scores(self) -> Tensor | None:
+        """The NLL of each sequence, averaged over its forecasts; None if no sequence is long enough for one."""
         scores = [-density.log_prob(x, observed) for _, density, x, observed in self.forecasts()]
         return torch.stack(scores).double().mean(0) if scores else None

@@ -10,17 +10,18 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import safetensors.torch
 import torch
+from torch import Tensor
 
 from tdvae.checks import NonNegative, Positive, PositiveNumber, Seed, check_fields, checked
 from tdvae.errors import InputError
 from tdvae.forecasting.linear import fit_linear_part
 from tdvae.forecasting.monitor import ForecastMonitor
 from tdvae.forecasting.origins import CONTEXT_SHARE
-from tdvae.forecasting.preparation import OwnData
+from tdvae.forecasting.preparation import HeldOut, OwnData
 from tdvae.jumps import Consecutive, InTurn, Jumps, Mixture, SemiGradient, Uniform, Widening
 from tdvae.models import TDVAE, ConvTDVAEConfig, for_data, for_pictures
 from tdvae.models.build import check_classes
@@ -43,6 +44,16 @@ DATA_FILE = "data.safetensors"  # in a run folder
 MOST_LAGS, MOST_NUMBERS = 36, 240  # of the linear part: last observations, and numbers in them
 MOST_LINEAR_JUMPS = 100
 MOST_HISTORY = 5_000  # sequences that the linear part is fitted on
+FEW_NUMBERS = 10_000  # in all training sequences
+
+# What a dense model carries from step to step. linear: its latent state and the last observations, starting from a
+# linear regression. observed: the same without the regression. latent: the latent state alone.
+StateKind = Literal["linear", "observed", "latent"]
+STATE_OPTIONS: dict[StateKind, dict[str, Any]] = {
+    "linear": {},
+    "observed": {"observed_state": True},
+    "latent": {"observed_state": False},
+}
 
 
 @dataclass(frozen=True)
@@ -58,6 +69,7 @@ class Recipe:
     learner: Learner
     jumps: Jumps
     config: TrainConfig
+    state: StateKind = "linear"
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -83,26 +95,30 @@ class Recipe:
         """
         files: dict[str, bytes] = {}
         if isinstance(data, OwnData):
-            checked, context, own = data.validated.sequences, data.validated.context, data
-            train, validation, info = own.train, own.validation, {**own.info(), **(info or {})}
+            held_out, own = data.validated, data
+            train, validation, info = own.train, own.validation, {**own.info(), "state": self.state, **(info or {})}
             files, history, season = {DATA_FILE: _stored(own)}, own.history, own.season
         else:
-            train, context, season = data, 0, None
+            train, season = data, None
             if validation is None:
                 raise InputError("validation: expected sequences, unless the data come from tdvae.prepare; got None")
-            checked = validation.select(torch.arange(len(validation)))
+            held_out = HeldOut(validation.select(torch.arange(len(validation))))
             history = data.select(torch.arange(min(len(data), MOST_HISTORY)))
         monitor, model = None, self.learner.model
         if isinstance(model, TDVAE) and not isinstance(model.config, ConvTDVAEConfig):
-            longest, seed = self.jumps.longest, self.config.seed
             initial = None
             if model.linear is not None:
                 fit_linear_part(model, history, season)
                 initial = deepcopy(model.state_dict())
-            monitor = ForecastMonitor.up_to(longest, model, checked, seed, context, initial)
+            monitor = self.monitor(held_out, initial)
         return fit(
             self.learner, train, self.jumps, self.config, run_dir, validation, resume, info, progress, monitor, files
         )
+
+    def monitor(self, held_out: HeldOut, initial: dict[str, Tensor] | None = None) -> ForecastMonitor:
+        """Forecasts of held-out sequences by this model. ``initial``: weights that training has to improve on."""
+        longest, model = self.jumps.longest, self.learner.model
+        return ForecastMonitor.up_to(longest, model, held_out.sequences, self.config.seed, held_out.context, initial)
 
     def describe(self) -> str:
         """The kind of model and its size, in words."""
@@ -151,9 +167,12 @@ def recipe(
     minutes: PositiveNumber | None = None,
     patience: NonNegative = PATIENCE,
     batch_size: Positive | None = None,
+    state: StateKind | None = None,
     **model_options: Any,
 ) -> Recipe:
-    """The model and the training that `tdvae fit` uses for sequences like ``data``.
+    """The model and the training that `tdvae fit` uses for sequences like ``data``, with a given state.
+
+    `tdvae.candidates` trains several states and keeps the best.
 
     Args:
         data: the training sequences, or data from `tdvae.prepare`. They determine the likelihood, the kind of model
@@ -164,6 +183,10 @@ def recipe(
         minutes: choose the number of steps for a training of about this many minutes, from the time of a few steps.
         patience: training stops after this many of its 20 validations without a better one; 0 means never.
         batch_size: sequences per training step.
+        state: what the model carries from step to step. "linear": its latent state and the last observations; it starts
+            from a linear regression, if the data are vectors of numbers. "observed": the same without the regression.
+            "latent": the latent state alone, for very noisy observations. By default linear for fewer than 10,000
+            numbers, observed for more.
         **model_options: fields of the model's config that differ from the defaults.
 
     >>> import numpy as np, tdvae
@@ -175,11 +198,13 @@ def recipe(
     To train: ``recipe.fit(data, validation, run_dir="runs/mine")``.
     """
     longest = _longest_jump(data, longest_jump)
+    if state is None:
+        state = default_state(data.history if isinstance(data, OwnData) else data)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed))
-        model = _model(data, longest, model_options)
+        model = _model(data, longest, {**STATE_OPTIONS[state], **model_options})
     config = _schedule(_train_config(model, seed, batch_size), steps, patience)
-    made = Recipe(Learner(model), _jumps(model, longest), config)
+    made = Recipe(Learner(model), _jumps(model, longest), config, state)
     if minutes is None:
         return made
     affordable = int(TRAINING_SHARE * 60 * minutes / made.seconds_per_step(data))
@@ -227,12 +252,23 @@ def _jumps(model: TDVAE, longest: int) -> Jumps:
     return InTurn(Widening(jumps, start=2, until=CURRICULUM / switch), last_stage, switch)
 
 
-def _linear_part(data: Sequences, window: int | None, longest_jump: int, options: dict[str, Any]) -> dict[str, int]:
-    """The size of the linear part, for vectors of numbers; none if an option rules it out."""
-    ruled_out = ("likelihood", "observed_state", "noise", "max_latent_dt", "smoothing_sees_b2")
+def default_state(data: Sequences) -> StateKind:
+    """The state for data of this size. The linear start helps with few numbers and hinders training with many."""
+    return "linear" if math.prod(data.x.shape[2:]) * int(data.lengths.sum()) < FEW_NUMBERS else "observed"
+
+
+def can_start_linear(data: Sequences, options: dict[str, Any]) -> bool:
+    """Whether a model can start from a linear regression: for vectors of numbers, unless an option rules it out."""
+    ruled_out = {"likelihood", "observed_state", "noise", "max_latent_dt", "smoothing_sees_b2"}
     size = math.prod(data.x.shape[2:])
-    if not data.x.is_floating_point() or data.x.ndim != 3 or size > MOST_NUMBERS or options.keys() & set(ruled_out):
+    return data.x.is_floating_point() and data.x.ndim == 3 and size <= MOST_NUMBERS and not options.keys() & ruled_out
+
+
+def _linear_part(data: Sequences, window: int | None, longest_jump: int, options: dict[str, Any]) -> dict[str, int]:
+    """The size of the linear part."""
+    if not can_start_linear(data, options):
         return {}
+    size = math.prod(data.x.shape[2:])
     lags = min(MOST_LAGS, MOST_NUMBERS // size, math.ceil((window or int(data.lengths.max())) / CONTEXT_SHARE))
     return {"linear_jumps": min(longest_jump, MOST_LINEAR_JUMPS), "lags": lags}
 

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Iterator, Mapping
@@ -93,6 +94,16 @@ class RunFolder:
         return config
 
     # Further files
+
+    def copy_from(self, other: RunFolder) -> None:
+        """Copy the run of another folder. config.json is copied last, so the run is here when all of it is here."""
+        with files.naming(self.path):
+            for entry in sorted(other.path.iterdir()):
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.copytree(entry, self.path / entry.name, symlinks=True, dirs_exist_ok=True)
+                elif entry.name not in (CONFIG, LOCK) and entry.is_file():
+                    shutil.copyfile(entry, self.path / entry.name, follow_symlinks=False)
+            files.write_file(self.path / CONFIG, (other.path / CONFIG).read_bytes())
 
     def write_file(self, name: str, content: bytes) -> None:
         """Write a file of the run, such as its results."""

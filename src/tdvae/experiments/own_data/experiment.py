@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from tdvae.experiments.own_data import peers
 from tdvae.experiments.own_data.sets import SERIES, load
 from tdvae.experiments.shared.experiment import Experiment, Task, TrainedRun, Training, by_seed
-from tdvae.forecasting import OwnData, Recipe, recipe
+from tdvae.forecasting import OwnData, Recipe, candidates, recipe
 from tdvae.forecasting.evaluation import LABELS, Comparison, Evaluation, evaluate, model_scores, verdict
 from tdvae.forecasting.monitor import ForecastMonitor
 from tdvae.forecasting.origins import Origins, held_out_origins
-from tdvae.models import Model
+from tdvae.forecasting.recipe import StateKind
+from tdvae.models import TDVAE, Model
+from tdvae.models.config import LatentConfig
 from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
-from tdvae.reporting.tables import Block, by_key
+from tdvae.reporting.tables import Block, Table, by_key
 
 SETS = {
     "elnino": "El Niño sea temperatures",
@@ -102,7 +104,7 @@ class OwnDataSets(Experiment[Preset]):
         own = _own_data(preset, task)
         chosen = recipe(own, steps=preset.steps, seed=task.seed, **preset.model)
         if not task.variant.endswith("next_step"):
-            start = partial(chosen.fit, own)
+            start = partial(candidates(own, preset.steps, task.seed, **preset.model).fit, own)
             return Training(chosen.learner, own.train, chosen.jumps, chosen.config, own.validation, start=start)
         chosen = _next_step(chosen, preset, task)
         model, checked = chosen.learner.model, own.validated
@@ -112,7 +114,8 @@ class OwnDataSets(Experiment[Preset]):
     def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:
         own, horizons = _own_data(preset, task), preset.horizons_of(_set_of(task))
         if not task.variant.endswith("next_step"):
-            return _evaluation(preset, own, horizons, task.seed, models[0]).with_differences()
+            evaluation = _evaluation(preset, own, horizons, task.seed, models[0])
+            return {**evaluation.with_differences(), "state": _state_of(models[0])}
         origins, test = origins_of(own), own.test.sequences
         used = {dt: origins.with_target(test, dt) for dt in horizons}
         scores = model_scores(models[0], own.history, test, used, task.seed, preset.samples)
@@ -136,6 +139,7 @@ class OwnDataSets(Experiment[Preset]):
         return {
             **{f"{self.name}_{measure}": _blocks(measures, measure) for measure in ("nll", "crps", "rmse")},
             f"{self.name}_coverage": [_coverage(measures)],
+            f"{self.name}_state": [_states(measures)],
             self.name: [f"{SETS[name]}: {text}" for name, text in verdicts(measures).items()],
         }
 
@@ -155,6 +159,14 @@ class OwnDataSets(Experiment[Preset]):
 def _evaluation(preset: Preset, own: OwnData, horizons: tuple[int, ...], seed: int, model: Model) -> Evaluation:
     test = own.test.sequences
     return evaluate(model, own.history, test, horizons, seed=seed, origins=origins_of(own), samples=preset.samples)
+
+
+def _state_of(model: Model) -> dict[str, float]:
+    """1 for the state that was chosen, 0 for the others; the mean over seeds is how often it was chosen."""
+    assert isinstance(model, TDVAE)
+    assert isinstance(model.config, LatentConfig)
+    chosen = "linear" if model.linear is not None else "observed" if model.config.observed_state else "latent"
+    return {kind: float(kind == chosen) for kind in get_args(StateKind)}
 
 
 def _next_step(chosen: Recipe, preset: Preset, task: Task) -> Recipe:
@@ -195,6 +207,15 @@ def _coverage(measures: Measures) -> Block:
         for width in (50, 90)
     ]
     return by_key(rows, "δt = {}", "share inside the model's interval")
+
+
+def _states(measures: Measures) -> Block:
+    """How many of the seeds chose each state."""
+    rows = [
+        [SETS[name], *(str(round(entry["mean"] * entry["n"])) for entry in by_kind.values())]
+        for name, by_kind in measures.get("state", {}).items()
+    ]
+    return Table(["chosen state, number of seeds", *get_args(StateKind)], rows)
 
 
 def _label(forecaster: str) -> str:
