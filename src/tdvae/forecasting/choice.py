@@ -15,7 +15,7 @@ from typing import Any, get_args
 from tdvae.checks import NonNegative, Positive, PositiveNumber, Seed, check_fields, checked
 from tdvae.errors import InputError
 from tdvae.forecasting.preparation import OwnData
-from tdvae.forecasting.recipe import PATIENCE, Recipe, StateKind, can_start_linear, default_state, recipe
+from tdvae.forecasting.recipe import PATIENCE, Recipe, StateKind, default_state, recipe
 from tdvae.storage import RunFolder, files
 from tdvae.storage.run_folder import check_unused, create, locked
 from tdvae.training import FitResult
@@ -29,7 +29,7 @@ class Candidates:
     """Recipes that differ in the state of their model, by its kind; `candidates` makes them.
 
     >>> import numpy as np, tdvae
-    >>> made = tdvae.candidates(tdvae.prepare(np.random.randn(40, 300), longest_jump=5))
+    >>> made = tdvae.candidates(tdvae.prepare(np.random.randn(50, 300), longest_jump=5))
     >>> list(made.recipes)
     ['linear', 'observed', 'latent']
     """
@@ -127,9 +127,8 @@ def candidates(
     >>> result.steps
     5
     """
-    first = default_state(data.history)
-    free = can_start_linear(data.history, model_options) and first != "linear"
-    kinds: tuple[StateKind, ...] = get_args(StateKind) if free else (first,)
+    one = default_state(data.history, model_options)
+    kinds: tuple[StateKind, ...] = (one,) if one == "linear" else get_args(StateKind)
     budget = None if minutes is None else minutes / len(kinds)
     return Candidates(
         {

@@ -199,7 +199,7 @@ def recipe(
     """
     longest = _longest_jump(data, longest_jump)
     if state is None:
-        state = default_state(data.history if isinstance(data, OwnData) else data)
+        state = default_state(data.history if isinstance(data, OwnData) else data, model_options)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed))
         model = _model(data, longest, {**STATE_OPTIONS[state], **model_options})
@@ -224,6 +224,8 @@ def _model(data: Sequences | OwnData, longest_jump: int, options: dict[str, Any]
     if isinstance(data, OwnData):
         some = data.history
         if data.encoding.kind == "picture":
+            if options.keys() & {"observed_state"}:
+                raise InputError("state: expected linear, the default, for pictures; their state is latent")
             return for_pictures(
                 tuple(some.x.shape[2:]), data.encoding.actions, rewards=some.rewards is not None, **options
             )
@@ -252,9 +254,10 @@ def _jumps(model: TDVAE, longest: int) -> Jumps:
     return InTurn(Widening(jumps, start=2, until=CURRICULUM / switch), last_stage, switch)
 
 
-def default_state(data: Sequences) -> StateKind:
+def default_state(data: Sequences, options: dict[str, Any]) -> StateKind:
     """The state for data of this size. The linear start helps with few numbers and hinders training with many."""
-    return "linear" if math.prod(data.x.shape[2:]) * int(data.lengths.sum()) < FEW_NUMBERS else "observed"
+    numbers = math.prod(data.x.shape[2:]) * int(data.lengths.sum())
+    return "observed" if can_start_linear(data, options) and numbers >= FEW_NUMBERS else "linear"
 
 
 def can_start_linear(data: Sequences, options: dict[str, Any]) -> bool:
