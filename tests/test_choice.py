@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import tdvae
+from tdvae import cli
 from tdvae.forecasting.choice import FOLDER, SCORES_FILE, Candidates, candidates
 from tdvae.forecasting.recipe import StateKind
 from tdvae.jumps import Widening
@@ -127,3 +128,22 @@ def test_there_must_be_a_run_to_resume_and_a_recipe(data: tdvae.OwnData, tmp_pat
         _made(data).fit(data, run_dir=tmp_path / "none", resume=True, progress="none")
     with pytest.raises(tdvae.InputError, match="recipes: expected at least one"):
         Candidates({})
+
+
+def test_the_command_says_which_state_was_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    np.save("waves.npy", np.sin(rng.uniform(0.2, 0.6, (40, 1)) * np.arange(30) + rng.uniform(0, 6, (40, 1))))
+    command = ["fit", "waves.npy", "--longest-jump", "3", "--steps", "2", "--latent", "2", "--belief", "4"]
+    monkeypatch.setattr("sys.argv", ["tdvae", *command, "--run-dir", "run"])
+    cli.main()
+    printed = capsys.readouterr().out
+    kept = RunFolder(tmp_path / "run").read_config()["info"]["state"]
+    assert f"kept the state {kept}; NLL of the validation part" in printed
+    assert all(f"state {kind}: dense TD-VAE" in printed for kind in ALL)
+    assert (tmp_path / "run" / "forecasts.png").exists()
+    monkeypatch.setattr("sys.argv", ["tdvae", *command, "--run-dir", "run", "--resume"])
+    cli.main()
+    assert f"kept the state {kept}" in capsys.readouterr().out

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tdvae.experiments.shared.experiment import Task, TrainedRun, Training
-from tdvae.experiments.switching.fixed.methods import METHODS
+from tdvae.experiments.switching.fixed.methods import METHODS, with_observed_state
 from tdvae.experiments.switching.fixed.presets import PRESETS, Preset, sequences
 from tdvae.experiments.switching.grid import (
     PROBE,
@@ -20,7 +20,7 @@ from tdvae.experiments.switching.grid import (
 )
 from tdvae.experiments.switching.measures import measure
 from tdvae.jumps import Consecutive
-from tdvae.models import Model
+from tdvae.models import Model, TDVAEConfig
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block
 from tdvae.training.config import derive_seed
@@ -49,7 +49,10 @@ class Switching(GridExperiment[Preset]):
         """Train all runs of a cell and method as a stack. The probe accuracies are logged in metrics.jsonl."""
         size, interval, name = parts_of(task)
         method = METHODS[name]
-        stack = build_stack(method.config(size), method.objective, preset.runs, task.seed)
+        config = method.config(size)
+        if preset.observed_state and isinstance(config, TDVAEConfig):
+            config = with_observed_state(config)
+        stack = build_stack(config, method.objective, preset.runs, task.seed)
         data = sequences(preset, interval, task.seed)
         monitor = monitor_of(preset, stack, (interval,), task.seed)
         train = replace(preset.train, batch_size=data.block, shuffle=False, seed=task.seed)

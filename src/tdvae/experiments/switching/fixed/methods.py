@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -13,7 +13,7 @@ from tdvae.data.switching import LAST, OPENING
 from tdvae.experiments.switching.grid import next_step_config, tdvae_config
 from tdvae.experiments.switching.pairs import UNINFORMATIVE_STEPS, Around, Bridging
 from tdvae.jumps import Consecutive, Jumps, Mixture, Uniform, Widening
-from tdvae.models import NextStep
+from tdvae.models import NextStep, TDVAEConfig
 from tdvae.models.config import RecurrentConfig
 from tdvae.objectives import Objective, next_step_loss, tdvae_loss
 from tdvae.types import Pairs, PredictionTerms, Sequences
@@ -33,6 +33,14 @@ def weighted_next_step_loss(model: NextStep, sequences: Sequences, pairs: Pairs,
         return torch.where(chosen, loss, 0).sum() / chosen.sum()
 
     return PredictionTerms((1 - share) * mean(sequences.mask) + share * mean((after > 0) & (after <= AFTER_SWITCH)))
+
+
+def with_observed_state(config: TDVAEConfig) -> TDVAEConfig:
+    """The same with the observation in the state and, like the next-step predictor, a predicted σ."""
+    return replace(config, likelihood="gaussian", noise="predicted", observed_state=True, smoothing_sees_b2=True)
+
+
+path_gradient_loss = partial(tdvae_loss, gradient="path")
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ def placeless_jumps(interval: int) -> Jumps:
 
 
 METHODS = {
-    "tdvae": Method("TD-VAE, knows the place", "#d1495b", True, tdvae_config, tdvae_loss, jumps_around_switch),
+    "tdvae": Method("TD-VAE, knows the place", "#d1495b", True, tdvae_config, path_gradient_loss, jumps_around_switch),
     "next_step_weighted": Method(
         "next-step, knows the place",
         "#2e6f95",
@@ -67,6 +75,6 @@ METHODS = {
         next_step_config,
         partial(weighted_next_step_loss, share=0.4),
     ),
-    "tdvae_placeless": Method("TD-VAE", "#e8a0a9", False, tdvae_config, tdvae_loss, placeless_jumps),
+    "tdvae_placeless": Method("TD-VAE", "#e8a0a9", False, tdvae_config, path_gradient_loss, placeless_jumps),
     "next_step": Method("next-step predictor", "#93b7ca", False, next_step_config, next_step_loss),
 }
