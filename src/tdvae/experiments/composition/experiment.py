@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from tdvae.data import OscillatorSettings, from_arrays, simulate, split
 from tdvae.envs.pendulum import record_pendulum
-from tdvae.experiments.shared.experiment import Experiment, Task, Training, by_seed, seeds_of, time_of
+from tdvae.experiments.shared.experiment import Experiment, Task, TrainedRun, Training, by_seed, seeds_of, time_of
 from tdvae.forecasting import recipe
 from tdvae.forecasting.monitor import ForecastMonitor
 from tdvae.likelihood import forecast
@@ -128,6 +129,13 @@ class Composition(Experiment[Preset]):
             for measure, note in (("nll", ""), ("nll_median", ", median"))
         )
         return {self.name: [by_key(rows, corner=f"NLL of x, {AHEAD} steps ahead, nats")]}
+
+    def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
+        from tdvae.experiments.composition import figure
+
+        path = folder / f"{self.name}.png"
+        figure.draw(content["measures"], SETS, STATES, path)
+        return [path]
 
     def made(self, content: dict[str, Any]) -> str:
         return f"`{content['command']}`, seeds {seeds_of(content)}: {time_of(content)}."
