@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib.pyplot as plt
 from matplotlib.lines import Line2D
 
 COLOURS = ("#d1495b", "#2e6f95")  # of the kinds of state
-STYLES = {"nll": ("-", "mean over sequences"), "nll_median": ("--", "median")}
+STYLES: dict[str, tuple[Literal["-", "--"], str]] = {
+    "nll": ("-", "mean over sequences"),
+    "nll_median": ("--", "median"),
+}
 
 
 def draw(measures: dict[str, Any], sets: dict[str, str], states: dict[str, str], path: Path) -> None:
