@@ -48,7 +48,7 @@ def test_command_line_and_python_train_the_same(tmp_path: Path, monkeypatch: pyt
 def overdispersed() -> tuple[tdvae.TDVAE, tdvae.Sequences]:
     """An untrained model on white noise whose σ is four times too wide."""
     data = tdvae.data.from_arrays(np.random.default_rng(1).normal(size=(60, 24, 1)))
-    model = tdvae.models.for_data(data, latent=2, hidden=8, belief=4, readout=8, init_log_sigma=-4.0)
+    model = tdvae.models.for_data(data, latent=2, hidden=8, belief=4, readout=8, decoder=(8,), init_log_sigma=-4.0)
     assert isinstance(model.p_D, GaussianDecoder)
     with torch.no_grad():
         model.p_D.log_sigma.fill_(np.log(4.0))
@@ -58,18 +58,46 @@ def overdispersed() -> tuple[tdvae.TDVAE, tdvae.Sequences]:
 def test_calibration_finds_the_scale_of_the_noise() -> None:
     model, data = overdispersed()
     monitor = ForecastMonitor.up_to(5, model, data)
-    found = calibrate(model, monitor.forecasts)
+    found = calibrate(model, monitor.horizons, monitor.forecasts)
     assert found is not None
-    assert found.noise_scale == pytest.approx(0.25, rel=0.2)
+    assert list(found.jump_noise_scales) == [1, 2, 5]
+    assert list(found.jump_noise_scales.values()) == pytest.approx([0.25] * 3, rel=0.2)
     assert found.nll_after < found.nll_before - 0.5
     belief = tdvae.belief_at(model, data, 12)
     place = tdvae.forecast(model, belief, 2).cdf(data.x[:, 13])
     assert 0.8 <= float(((place - 0.5).abs() <= 0.45).float().mean()) <= 0.98
-    assert calibrate(model, monitor.forecasts) == found  # it starts from the model without calibration
+    again = calibrate(model, monitor.horizons, monitor.forecasts)  # it starts from the model without calibration
+    assert again == found
+
+
+def test_each_jump_has_its_own_scale_if_x_is_in_the_state() -> None:
+    """A random walk, for which σ = √δt is right, forecast with one σ for all δt: calibration finds the ratios."""
+    steps = np.random.default_rng(0).normal(size=(200, 40, 1))
+    data = tdvae.data.from_arrays(steps.cumsum(1))
+    model = tdvae.models.for_data(
+        data, latent=2, hidden=8, belief=4, readout=8, decoder=(8,), init_log_sigma=-4.0, noise="learned"
+    )
+    assert isinstance(model.p_D, GaussianDecoder)
+    assert model.p_D.linear is not None
+    with torch.no_grad():  # x_t2 = x_t1 + noise with σ = 2, whatever z is
+        for parameter in model.p_D.parameters():
+            parameter.zero_()
+        model.p_D.linear.weight.fill_(1.0)
+        model.p_D.log_sigma.copy_(torch.log(2 / model.p_D.scale))
+    monitor = ForecastMonitor.up_to(20, model, data)
+    found = calibrate(model, monitor.horizons, monitor.forecasts)
+    assert found is not None
+    expected = {dt: np.sqrt(dt) / 2 for dt in (1, 2, 5, 10, 20)}
+    assert found.jump_noise_scales == pytest.approx(expected, rel=0.15)
+    belief = tdvae.belief_at(model, data, 10)
+    sigma = [float(tdvae.forecast(model, belief, dt).components.sigma.mean()) for dt in (1, 3, 20, 200)]
+    between = np.exp(np.interp(np.log(3), np.log([2, 5]), np.log([found.jump_noise_scales[dt] for dt in (2, 5)])))
+    last = 2 * found.jump_noise_scales[20]
+    assert sigma == pytest.approx([2 * found.jump_noise_scales[1], 2 * between, last, last], rel=1e-4)
 
 
 def test_single_steps_are_calibrated_by_composed_forecasts() -> None:
-    """Only δt = 1 has a scale of its own, and only if z alone is the state."""
+    """If z alone is the state, only δt = 1 has a scale of its own."""
     torch.manual_seed(0)
     data = tdvae.data.from_arrays(np.random.default_rng(1).normal(size=(60, 40, 1)))
     model = tdvae.models.for_data(
@@ -83,25 +111,20 @@ def test_single_steps_are_calibrated_by_composed_forecasts() -> None:
 
     monitor = ForecastMonitor.up_to(20, model, data)
     before = {dt: log_sigma(dt) for dt in (1, 2)}
-    found = calibrate(model, monitor.forecasts, composed=monitor.composed)
+    found = calibrate(model, monitor.horizons, monitor.forecasts, monitor.composed)
     assert found is not None
-    assert found.step_temperature != 1
+    assert found.jump_temperatures[1] != 1
 
     def composed_nll() -> float:
         return sum(-float(density.log_prob(x).mean()) for _, density, x, _ in monitor.composed())
 
     calibrated = composed_nll()
-    scale = torch.tensor([found.temperature, found.step_temperature]).log()
+    scale = torch.tensor([found.temperature, found.jump_temperatures[1]]).log()
     torch.testing.assert_close(log_sigma(1), before[1] + scale.sum())
     torch.testing.assert_close(log_sigma(2), before[2] + scale[0])
     assert isinstance(model.p_T, TransitionLadder)
-    model.p_T.log_step_temperature.zero_()
+    model.p_T.jump_scale.set({1: 1.0})
     assert calibrated < composed_nll()
-    observed, _ = overdispersed()
-    monitor = ForecastMonitor.up_to(5, observed, data)
-    found = calibrate(observed, monitor.forecasts, composed=monitor.composed)
-    assert found is not None
-    assert found.step_temperature == 1
 
 
 def test_other_likelihoods_are_left_as_they_are() -> None:
@@ -119,7 +142,7 @@ def test_weights_are_chosen_by_forecasts(tmp_path: Path) -> None:
     before = monitor.measure()
     assert before == monitor.measure()
     assert before["score"] == pytest.approx(np.mean([before[f"forecast/{dt}"] for dt in (1, 2, 5)]))
-    calibrate(model, monitor.forecasts)
+    calibrate(model, monitor.horizons, monitor.forecasts)
     assert monitor.measure()["score"] < before["score"] - 0.5
     no_room = ForecastMonitor.up_to(5, model, data.until(torch.ones(len(data), dtype=torch.long)))
     assert no_room.measure() == {}
@@ -136,12 +159,12 @@ def test_a_run_keeps_its_calibration_and_logs_it(tmp_path: Path) -> None:
     result = recipe.fit(train, validation, tmp_path / "run", progress="none")
     assert result.finished["improved"] == 0  # three steps teach nothing: the model stays the regression
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    scale = next(line["calibration/noise_scale"] for line in lines if "calibration/noise_scale" in line)
+    name = "calibration/jump_noise_scales/2"
+    scale = next(line[name] for line in lines if name in line)
     loaded = tdvae.load(tmp_path / "run")
     assert isinstance(loaded, tdvae.TDVAE)
     assert isinstance(loaded.p_D, GaussianDecoder)
-    assert loaded.p_D.log_noise_scale is not None
-    assert float(loaded.p_D.log_noise_scale) == pytest.approx(np.log(scale), abs=1e-6)
+    assert float(loaded.p_D.jump_scale.log_factors[1]) == pytest.approx(np.log(scale), abs=1e-6)
 
 
 def test_a_recipe_leaves_the_random_state_alone() -> None:

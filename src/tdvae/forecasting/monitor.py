@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from tdvae.likelihood import Forecast, forecast
 from tdvae.models import Model
 from tdvae.training import Monitor
 from tdvae.training.config import derive_seed
-from tdvae.types import Sequences
+from tdvae.types import Belief, Sequences
 
 HORIZONS = (1, 2, 5, 10, 20, 50, 100)  # δt, as far as the longest jump
 SINGLE_STEPS = 20  # of a composed forecast; at most the longest jump
@@ -63,25 +63,34 @@ class ForecastMonitor(Monitor):
         blocks = chosen // longest_jump if context else None
         return cls(model, some, [dt for dt in HORIZONS if dt <= longest_jump], starts, seed, blocks, initial)
 
-    def forecasts(self) -> Iterator[tuple[int, Forecast, Tensor, Tensor | None]]:
+    def forecasts(self, horizons: Sequence[int] | None = None) -> Iterator[tuple[int, Forecast, Tensor, Tensor | None]]:
         """δt, density, x and its mask of all forecasts that fit the sequences, with the same noise each time."""
-        return self._forecasts({dt: [dt] for dt in self.horizons}, self.starts)
+        horizons = self.horizons if horizons is None else horizons
+        return self._forecasts({dt: [dt] for dt in horizons}, self._beliefs(self.starts))
 
     def composed(self) -> Iterator[tuple[int, Forecast, Tensor, Tensor | None]]:
         """The same for forecasts that are composed of single steps."""
         steps = min(SINGLE_STEPS, max(self.horizons))
-        return self._forecasts({steps: [1] * steps}, self.starts[:1])
+        return self._forecasts({steps: [1] * steps}, self._beliefs(self.starts[:1]))
+
+    @torch.no_grad()
+    def _beliefs(self, starts: Sequence[int]) -> dict[int, Belief]:
+        """The beliefs after so many observations."""
+        row = torch.arange(len(self.validation))
+        origins = {start: Origins(row, torch.full_like(row, start), row) for start in starts}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed(self.seed))
+            return {start: beliefs_at(self.model, self.validation, at)[1] for start, at in origins.items()}
 
     @torch.no_grad()
     def _forecasts(
-        self, jumps: dict[int, list[int]], starts: Sequence[int]
+        self, jumps: dict[int, list[int]], beliefs: dict[int, Belief]
     ) -> Iterator[tuple[int, Forecast, Tensor, Tensor | None]]:
         """``jumps`` has the jumps of a forecast by its δt."""
-        shortest, row = int(self.validation.lengths.min()), torch.arange(len(self.validation))
+        shortest = int(self.validation.lengths.min())
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(self.seed))
-            for start in starts:
-                _, belief = beliefs_at(self.model, self.validation, Origins(row, torch.full_like(row, start), row))
+            for start, belief in beliefs.items():
                 for dt in (dt for dt in jumps if start + dt <= shortest):
                     actions = self.validation.actions
                     of_jump = None if actions is None else actions[:, start : start + dt]
@@ -105,9 +114,14 @@ class ForecastMonitor(Monitor):
             if not improved:
                 self.model.load_state_dict(self.initial)
             done["improved"] = float(improved)
-        found = calibrate(self.model, self.forecasts, self.blocks, self.composed)
-        scales = {} if found is None else asdict(found)
-        return done | {f"calibration/{name}": value for name, value in scales.items()}
+        beliefs = self._beliefs(self.starts)  # the scales do not change them
+
+        def forecasts(horizons: Sequence[int]) -> Iterator[tuple[int, Forecast, Tensor, Tensor | None]]:
+            return self._forecasts({dt: [dt] for dt in horizons}, beliefs)
+
+        found = calibrate(self.model, self.horizons, forecasts, self.composed, self.blocks)
+        numbers = {} if found is None else found.named()
+        return done | {f"calibration/{name}": value for name, value in numbers.items()}
 
     def _improved(self, initial: dict[str, Tensor]) -> bool:
         """Whether training has improved the forecasts clearly."""

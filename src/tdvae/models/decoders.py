@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tdvae.distributions import Bernoulli, Categorical, DiagonalNormal, Distribution
-from tdvae.nn.dense import mlp
+from tdvae.nn.dense import JumpScale, mlp
 from tdvae.nn.ladder import LadderDistribution
 from tdvae.types import Latent
 
@@ -28,8 +28,12 @@ class Decoder(nn.Module, ABC):
     def forward(self, z: Latent, origin: Tensor | None = None) -> Distribution:
         """The distribution of x given z.
 
-        ``origin`` (..., F) holds the features of (s_t1, δt, actions), for models whose state includes the observation.
+        For models whose state includes the observation, ``origin`` is what `origin` returns.
         """
+
+    def origin(self, features: Tensor, dt: Tensor) -> Tensor:
+        """The input (..., F) for a jump of ``dt`` steps, given the features of (s_t1, δt, actions)."""
+        return features
 
     def predictive(self, z: Latent, distribution: LadderDistribution, origin: Tensor | None = None) -> Distribution:
         """The distribution of x when z was drawn from ``distribution``.
@@ -104,7 +108,7 @@ class GaussianDecoder(DenseDecoder):
 
     σ is one learned number per dimension. With ``predicts_sigma`` the network predicts it, for data whose uncertainty
     varies over time. With ``has_base`` the origin starts with mean and log σ of another forecast, to which the network
-    adds its own, which starts at zero.
+    adds its own, which starts at zero. The origin ends with the logarithm of the calibrated scale of σ for its δt.
     """
 
     shift: Tensor
@@ -126,6 +130,7 @@ class GaussianDecoder(DenseDecoder):
         self.register_buffer("shift", torch.zeros(self.event_shape))
         self.register_buffer("scale", torch.ones(self.event_shape))
         self.register_buffer("log_noise_scale", torch.zeros(()))
+        self.jump_scale = JumpScale()
         self.predicts_sigma = predicts_sigma
         self.has_base = has_base
         self.log_sigma = nn.Parameter(torch.full(self.event_shape, 0.0 if has_base else math.log(self.INIT_SIGMA)))
@@ -135,7 +140,15 @@ class GaussianDecoder(DenseDecoder):
             nn.init.zeros_(out.weight)
             nn.init.zeros_(out.bias)
 
+    def origin(self, features: Tensor, dt: Tensor) -> Tensor:
+        return torch.cat([features, self.jump_scale(dt)], dim=-1)
+
     def forward(self, z: Latent, origin: Tensor | None = None) -> DiagonalNormal:
+        assert self.log_noise_scale is not None
+        log_scale = self.log_noise_scale
+        if origin is not None:
+            log_scale = log_scale + origin[..., -1:].unflatten(-1, (1,) * len(self.event_shape))
+            origin = origin[..., :-1]
         output, change = self.parameters_of(z, origin)
         log_sigma: Tensor = self.log_sigma
         if self.predicts_sigma:
@@ -147,8 +160,7 @@ class GaussianDecoder(DenseDecoder):
             output = output + base_mean
             log_sigma = log_sigma + base_log_sigma.unflatten(-1, self.event_shape)
         mean = self.shift + self.scale * output.unflatten(-1, self.event_shape)
-        assert self.log_noise_scale is not None
-        log_sigma = self.scale.log() + log_sigma + self.log_noise_scale
+        log_sigma = self.scale.log() + log_sigma + log_scale
         return DiagonalNormal(mean, log_sigma.expand_as(mean), event_ndim=len(self.event_shape))
 
 

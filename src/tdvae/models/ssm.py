@@ -122,8 +122,9 @@ class StateSpace(RecurrentModel):
     def step(self, before: State, actions: Tensor | None = None) -> Step:
         """p(s_t | s_{t-1}, a_t)."""
         self.check_state(before)
-        p_T = self.p_T.bind(before, unit_jumps(before), actions)
-        return Step(p_T, self.p_D, None if self.x_0 is None else p_T.context.features)
+        dt = unit_jumps(before)
+        p_T = self.p_T.bind(before, dt, actions)
+        return Step(p_T, self.p_D, None if self.x_0 is None else self.p_D.origin(p_T.context.features, dt))
 
     def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
         def step(before: State, action: Tensor | None) -> State:

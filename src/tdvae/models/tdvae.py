@@ -15,7 +15,7 @@ from tdvae.distributions import DiagonalNormal, Distribution, NormalMixture
 from tdvae.models.base import RecurrentModel, Step
 from tdvae.models.config import ConvTDVAEConfig, LatentConfig, ModelConfig
 from tdvae.models.decoders import Decoder
-from tdvae.nn.dense import JumpEmbedding, MapFactory
+from tdvae.nn.dense import JumpEmbedding, JumpScale, MapFactory
 from tdvae.nn.drift import Drift
 from tdvae.nn.ladder import DenseHeads, Ladder, LayerDistribution, product
 from tdvae.nn.linear import LinearForecast
@@ -59,8 +59,6 @@ class TransitionLadder(Ladder):
     p_T(z_t2 | z_t1) = Σ_k w_k p_T(z_t2 | z_t1, k) for k = 1 … ``max_latent_dt``.
     """
 
-    log_step_temperature: Tensor
-
     def __init__(
         self,
         sizes: Sequence[int],
@@ -80,8 +78,7 @@ class TransitionLadder(Ladder):
         context = observed + sum(sizes) * (2 if drift else 1) + dt.size + (summary.size if summary else 0)
         self.features_size = context
         self.heads = DenseHeads(context, sizes, make_map, init_log_sigma, gain=RESIDUAL_GAIN if drift else 1.0)
-        # Added to log σ of single steps, δt = 1; set by calibration after training
-        self.register_buffer("log_step_temperature", torch.zeros(()))
+        self.jump_scale = JumpScale()
 
     def context(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> _TransitionContext:
         z1, x1 = s1.z, [] if s1.x is None else [s1.x]
@@ -101,8 +98,7 @@ class TransitionLadder(Ladder):
             features.append(base_mean.flat)
         if self.summary is not None:
             features.append(self.summary(actions, steps))
-        log_scale = torch.where(dt == 1, self.log_step_temperature, 0)[..., None]
-        return _TransitionContext(torch.cat(features, dim=-1), base_mean, log_weights, log_scale)
+        return _TransitionContext(torch.cat(features, dim=-1), base_mean, log_weights, self.jump_scale(dt))
 
     def layer(self, index: int, context: _TransitionContext, above: Sequence[Tensor]) -> LayerDistribution:
         if context.log_weights is None:
@@ -209,9 +205,10 @@ class TDVAE(RecurrentModel):
         """p(s_t2 | s_t1, δt, actions)."""
         self.check_state(s1)
         p_T = self.p_T.bind(replace(s1, x=self.last_features(s1.x)), dt, actions)
-        if s1.x is None or self.linear is None:
-            return Step(p_T, self.p_D, None if self.x_0 is None else p_T.context.features)
-        return Step(p_T, self.p_D, torch.cat([self.linear(s1.x, dt, actions), p_T.context.features], dim=-1))
+        if s1.x is None:
+            return Step(p_T, self.p_D)
+        base = [] if self.linear is None else [self.linear(s1.x, dt, actions)]
+        return Step(p_T, self.p_D, self.p_D.origin(torch.cat([*base, p_T.context.features], dim=-1), dt))
 
     @property
     def state_sizes(self) -> tuple[int, ...]:

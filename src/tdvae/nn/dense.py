@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Literal, Protocol, TypeVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -115,6 +116,30 @@ class JumpEmbedding(nn.Module):
         if self.kind == "number":
             return dt / 100
         return torch.cat([torch.sin(dt * self.rates), torch.cos(dt * self.rates)], dim=-1)
+
+
+class JumpScale(nn.Module):
+    """A factor of σ for each δt. All are 1 until calibration sets them (`tdvae.forecasting.calibration`).
+
+    Jumps of more than ``LONGEST`` steps have the factor of ``LONGEST``.
+    """
+
+    LONGEST = 100
+    log_factors: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("log_factors", torch.zeros(self.LONGEST))
+
+    def forward(self, dt: Tensor) -> Tensor:
+        """The logarithm of the factor of jumps (...), (..., 1)."""
+        return self.log_factors[dt.clamp(max=self.LONGEST) - 1][..., None]
+
+    def set(self, factors: Mapping[int, float]) -> None:
+        """Set the factors of some δt. Between these the logarithm is linear in log δt, beyond them it is constant."""
+        known = sorted(factors)
+        values = np.interp(np.log(np.arange(1, self.LONGEST + 1)), np.log(known), np.log([factors[dt] for dt in known]))
+        self.log_factors.copy_(torch.from_numpy(values))
 
 
 class ObservationEncoder(nn.Module):
