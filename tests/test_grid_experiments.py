@@ -259,7 +259,7 @@ def test_unknown_preset_is_an_error(
 ) -> None:
     with pytest.raises(SystemExit):
         run(monkeypatch, "run", "switching", "--preset", "demo", "--run-dir", tmp_path / "grid")
-    assert "preset: expected one of smoke, cell, cpu, paper; got demo" in capsys.readouterr().err
+    assert "preset: expected one of smoke, cpu, paper; got demo" in capsys.readouterr().err
 
 
 # Moving MNIST

@@ -34,7 +34,6 @@ class Switching(GridExperiment[Preset]):
     name = "switching"
     title = "switching"
     presets = PRESETS
-    published = "cell"
 
     def tasks(self, preset: Preset, seeds: list[int]) -> list[Task]:
         """Return one task per seed, size, interval and method."""

@@ -49,7 +49,6 @@ PRESETS = {
         bayes_sequences=50,
         bayes_grid=8,
     ),
-    "cell": Preset(train=_TRAIN, sizes=(40,), intervals=(100,)),
     "cpu": Preset(train=_TRAIN),
     # The paper's optimiser and state, a long training, and a further interval.
     "paper": Preset(
