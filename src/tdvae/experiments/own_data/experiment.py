@@ -201,12 +201,15 @@ def _blocks(measures: Measures, measure: str) -> list[Block]:
 
 
 def _coverage(measures: Measures) -> Block:
+    """The coverage of the model and, for series, of AutoARIMA."""
     rows = [
-        (f"{SETS[name]}, {width} %", measures[f"coverage_{width}"][name]["tdvae"])
-        for name in measures["coverage_50"]
+        (f"{SETS[name]}, {width} %: {_label(forecaster)}", measures[f"coverage_{width}"][name][forecaster])
+        for name, by_forecaster in measures["coverage_50"].items()
         for width in (50, 90)
+        for forecaster in ("tdvae", "auto_arima")
+        if forecaster in by_forecaster
     ]
-    return by_key(rows, "δt = {}", "share inside the model's interval")
+    return by_key(rows, "δt = {}", "share inside the interval")
 
 
 def _states(measures: Measures) -> Block:

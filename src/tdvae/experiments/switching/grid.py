@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 # Purposes of derived seeds
 WEIGHTS, TRAIN, STAGES, PROBE, WATCH, BAYES = 401, 402, 403, 404, 405, 406
 
+DECODER = (32, 32)  # hidden layers of the predictor's head, and of TD-VAE's p_D if it is a network
+
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
@@ -154,7 +156,7 @@ def tdvae_config(size: int) -> TDVAEConfig:
 
 def next_step_config(size: int) -> NextStepConfig:
     """Return the config of the next-step predictor with the same LSTM."""
-    return NextStepConfig(decoder=(32, 32), noise="predicted", **_lstm(size))
+    return NextStepConfig(decoder=DECODER, noise="predicted", **_lstm(size))
 
 
 def _lstm(size: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tdvae.data.switching import LAST, OPENING
-from tdvae.experiments.switching.grid import next_step_config, tdvae_config
+from tdvae.experiments.switching.grid import DECODER, next_step_config, tdvae_config
 from tdvae.experiments.switching.pairs import UNINFORMATIVE_STEPS, Around, Bridging
 from tdvae.jumps import Consecutive, Jumps, Mixture, Uniform, Widening
 from tdvae.models import NextStep, TDVAEConfig
@@ -36,8 +36,9 @@ def weighted_next_step_loss(model: NextStep, sequences: Sequences, pairs: Pairs,
 
 
 def with_observed_state(config: TDVAEConfig) -> TDVAEConfig:
-    """The same with the observation in the state and, like the next-step predictor, a predicted σ."""
-    return replace(config, likelihood="gaussian", noise="predicted", observed_state=True, smoothing_sees_b2=True)
+    """The same with the observation in the state and, like the next-step predictor, a head that predicts σ."""
+    options = {"observed_state": True, "smoothing_sees_b2": True}
+    return replace(config, likelihood="gaussian", noise="predicted", decoder=DECODER, **options)
 
 
 path_gradient_loss = partial(tdvae_loss, gradient="path")
