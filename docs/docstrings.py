@@ -15,4 +15,6 @@ class Examples(Extension):
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         if obj.docstring is not None:
-            obj.docstring.value = EXAMPLE.sub(lambda match: f"```pycon\n{match[0]}\n```", obj.docstring.value)
+            obj.docstring.value = EXAMPLE.sub(
+                lambda match: f"```pycon\n{match[0]}\n```", obj.docstring.value
+            )

@@ -22,7 +22,9 @@ from tdvae.storage.files import read_json
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
-PATTERN = re.compile(r"(<!-- (table|help): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PATTERN = re.compile(
+    r"(<!-- (table|help): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL
+)
 VALUE = re.compile(r"(<!-- value: (\w+)/([^>]+) -->).*?(<!-- end -->)")
 PAGES = sorted(
     str(path.relative_to(ROOT))
@@ -44,7 +46,9 @@ def tables() -> dict[str, str]:
     for name, benchmark in (("bench", bench), ("conv_costs", conv_costs)):
         content = read_results(RESULTS / f"{name}.json")
         assert content is not None
-        found[name] = markdown([*benchmark.tables(content), benchmark.made(content)])
+        found[name] = markdown(
+            [*benchmark.tables(content), benchmark.made(content)]
+        )
     for name, block in (("bench_devices", _devices), ("campaign", _campaign)):
         content = read_results(RESULTS / f"{name}.json")
         found[name] = "Not published yet." if content is None else block(content)
@@ -59,8 +63,16 @@ def _campaign(content: dict[str, Any]) -> str:
     """The counts of the outcomes, one row per part."""
     measures = content["measures"]
     columns = list(next(iter(measures.values())))
-    rows = [[name.replace("_", " "), *[f"{counts[key]:,}" for key in columns]] for name, counts in measures.items()]
-    return markdown([Table(["", *columns], rows), f"`{content['command']}`, seed {content['seeds'][0]}."])
+    rows = [
+        [name.replace("_", " "), *[f"{counts[key]:,}" for key in columns]]
+        for name, counts in measures.items()
+    ]
+    return markdown(
+        [
+            Table(["", *columns], rows),
+            f"`{content['command']}`, seed {content['seeds'][0]}.",
+        ]
+    )
 
 
 def value(file: str, keys: str) -> str:
@@ -75,16 +87,23 @@ def value(file: str, keys: str) -> str:
 def helps() -> dict[str, str]:
     """Return what each command does and its options as Markdown, from the fields of its class and their docstrings."""
     tree = ast.parse(Path(cli.__file__).read_text())
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    classes = {
+        node.name: node for node in tree.body if isinstance(node, ast.ClassDef)
+    }
     found = {}
     for part in cli.Command.__args__:
         node, name = classes[part.__origin__.__name__], part.__metadata__[0].name
         options, positional = [], []
         for field, text in zip(node.body, node.body[1:], strict=False):
-            if not (isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)):
+            if not (
+                isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
+            ):
                 continue
             assert isinstance(text.value, ast.Constant)
-            annotation, option = ast.unparse(field.annotation), ast.unparse(field.target)
+            annotation, option = (
+                ast.unparse(field.annotation),
+                ast.unparse(field.target),
+            )
             words = " ".join(str(text.value.value).split()).replace("|", "\\|")
             if choices := re.search(r"Literal\[(.*?)\]", annotation):
                 words += f" One of {choices[1].replace(chr(39), '`')}."
@@ -96,9 +115,15 @@ def helps() -> dict[str, str]:
                 continue
             if renamed := re.search(r"name='(\w+)'", annotation):
                 option = renamed[1]
-            default = "required" if field.value is None else f"`{_plain(ast.unparse(field.value))}`"
+            default = (
+                "required"
+                if field.value is None
+                else f"`{_plain(ast.unparse(field.value))}`"
+            )
             shown = "" if default in ("`None`", "`False`") else default
-            options.append(f"| `--{option.replace('_', '-')}` | {shown} | {words} |")
+            options.append(
+                f"| `--{option.replace('_', '-')}` | {shown} | {words} |"
+            )
         doc = " ".join((ast.get_docstring(node) or "").split())
         head = f"```\ntdvae {' '.join([name, *positional])} [options]\n```\n\n| option | default | |\n|---|---|---|\n"
         found[name] = f"{doc}\n\n{head}" + "\n".join(options)
@@ -113,8 +138,12 @@ def _plain(default: str) -> str:
 def rendered(text: str) -> str:
     """Return the text of a page with everything between its markers rendered again."""
     sources = {"table": tables, "help": helps}
-    text = PATTERN.sub(lambda match: f"{match[1]}{sources[match[2]]()[match[3]]}\n{match[4]}", text)
-    return VALUE.sub(lambda match: f"{match[1]}{value(match[2], match[3])}{match[4]}", text)
+    text = PATTERN.sub(
+        lambda match: f"{match[1]}{sources[match[2]]()[match[3]]}\n{match[4]}", text
+    )
+    return VALUE.sub(
+        lambda match: f"{match[1]}{value(match[2], match[3])}{match[4]}", text
+    )
 
 
 if __name__ == "__main__":

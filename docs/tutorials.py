@@ -31,7 +31,9 @@ import numpy as np
 
 DOCS = Path(__file__).resolve().parent
 FIGURES = DOCS / "figures"
-BLOCK = re.compile(r"^```(\w*)(?: title=\"([^\"]*)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(
+    r"^```(\w*)(?: title=\"([^\"]*)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE
+)
 FIGURE = re.compile(r"!\[[^\]]*\]\(figures/([^)]+)\)")
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
@@ -57,14 +59,21 @@ class Block:
 
 def blocks_of(text: str) -> list[Block]:
     """The fenced blocks of a text. Those without a language are not run."""
-    return [Block(m[1], m[2] or "", m[3], m.start(3), m.end(3)) for m in BLOCK.finditer(text)]
+    return [
+        Block(m[1], m[2] or "", m[3], m.start(3), m.end(3))
+        for m in BLOCK.finditer(text)
+    ]
 
 
 def blocks(page: str) -> list[Block]:
     return blocks_of((DOCS / page).read_text())
 
 
-PAGES = sorted(path.name for path in DOCS.glob("*.md") if any(block.runs for block in blocks(path.name)))
+PAGES = sorted(
+    path.name
+    for path in DOCS.glob("*.md")
+    if any(block.runs for block in blocks(path.name))
+)
 
 
 @dataclass(frozen=True)
@@ -87,7 +96,9 @@ def working_in(folder: Path) -> Iterator[None]:
         sys.path.remove(str(folder))
         os.chdir(before)
         for name in set(sys.modules) - modules:
-            if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(folder)):
+            if str(getattr(sys.modules[name], "__file__", None) or "").startswith(
+                str(folder)
+            ):
                 del sys.modules[name]
 
 
@@ -123,17 +134,33 @@ def run_commands(code: str) -> None:
     from tdvae.cli import main
     from tdvae.experiments.shared import jobs
 
-    lines = [shlex.split(line, comments=True) for line in code.replace("\\\n", " ").splitlines()]
-    if all(line[0] == "tdvae" or (line[0] == "python" and line[1].endswith(".py")) for line in lines):
+    lines = [
+        shlex.split(line, comments=True)
+        for line in code.replace("\\\n", " ").splitlines()
+    ]
+    if all(
+        line[0] == "tdvae" or (line[0] == "python" and line[1].endswith(".py"))
+        for line in lines
+    ):
         for line in lines:
-            program, arguments = (main, line) if line[0] == "tdvae" else (partial(_run_file, line[1]), line[1:])
-            with patch.object(sys, "argv", arguments), patch.object(jobs, "_usable_cores", lambda: 1):
+            program, arguments = (
+                (main, line)
+                if line[0] == "tdvae"
+                else (partial(_run_file, line[1]), line[1:])
+            )
+            with (
+                patch.object(sys, "argv", arguments),
+                patch.object(jobs, "_usable_cores", lambda: 1),
+            ):
                 program()
         return
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     command = ["bash", "-euo", "pipefail", "-c", code]
     done = subprocess.run(
-        command, env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True
+        command,
+        env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
     )
     print(done.stdout, end="")
     if done.returncode:
@@ -144,13 +171,19 @@ def _run_file(path: str) -> None:
     runpy.run_path(path, run_name="__main__")
 
 
-def agree(shown: str, printed: str, relative: float = 0.05, absolute: float = 0.02) -> bool:
+def agree(
+    shown: str, printed: str, relative: float = 0.05, absolute: float = 0.02
+) -> bool:
     """Whether two texts are equal up to white space and small differences of their numbers."""
     if NUMBER.sub("", shown).split() != NUMBER.sub("", printed).split():
         return False
-    numbers = [[float(number) for number in NUMBER.findall(text)] for text in (shown, printed)]
+    numbers = [
+        [float(number) for number in NUMBER.findall(text)]
+        for text in (shown, printed)
+    ]
     return len(numbers[0]) == len(numbers[1]) and all(
-        math.isclose(a, b, rel_tol=relative, abs_tol=absolute) for a, b in zip(*numbers, strict=True)
+        math.isclose(a, b, rel_tol=relative, abs_tol=absolute)
+        for a, b in zip(*numbers, strict=True)
     )
 
 
@@ -163,7 +196,9 @@ def similar(shown: Path, drawn: Path) -> bool:
     """Whether two figures have the same size and nearly the same pixels; fonts and rounding may differ a little."""
     from PIL import Image
 
-    first, second = (np.asarray(Image.open(path).convert("L"), float) for path in (shown, drawn))
+    first, second = (
+        np.asarray(Image.open(path).convert("L"), float) for path in (shown, drawn)
+    )
     return first.shape == second.shape and float(np.abs(first - second).mean()) < 8
 
 
@@ -172,12 +207,18 @@ def problems(page: str, folder: Path) -> list[str]:
     found = []
     for output in run_page(page, folder):
         if not agree(output.block.code, output.printed):
-            found.append(f"{page} shows:\n{output.block.code}but its code prints:\n{output.printed}")
+            found.append(
+                f"{page} shows:\n{output.block.code}but its code prints:\n{output.printed}"
+            )
     for name in figures(page):
         if not (folder / name).exists():
-            found.append(f"{page}: the code of the page does not write the figure {name}")
+            found.append(
+                f"{page}: the code of the page does not write the figure {name}"
+            )
         elif not similar(FIGURES / name, folder / name):
-            found.append(f"{page}: figures/{name} differs from what the code draws; run docs/tutorials.py {page}")
+            found.append(
+                f"{page}: figures/{name} differs from what the code draws; run docs/tutorials.py {page}"
+            )
     return found
 
 
@@ -188,7 +229,12 @@ def write_page(page: str) -> None:
         outputs = run_page(page, folder)
         text = (DOCS / page).read_text()
         for output in reversed(outputs):
-            text = text[: output.block.start] + output.printed.rstrip() + "\n" + text[output.block.end :]
+            text = (
+                text[: output.block.start]
+                + output.printed.rstrip()
+                + "\n"
+                + text[output.block.end :]
+            )
         (DOCS / page).write_text(text)
         for name in figures(page):
             shutil.copy(folder / name, FIGURES / name)

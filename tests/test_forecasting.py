@@ -90,10 +90,16 @@ def test_each_jump_has_its_own_scale_if_x_is_in_the_state() -> None:
     expected = {dt: np.sqrt(dt) / 2 for dt in (1, 2, 5, 10, 20)}
     assert found.jump_noise_scales == pytest.approx(expected, rel=0.15)
     belief = tdvae.belief_at(model, data, 10)
-    sigma = [float(tdvae.forecast(model, belief, dt).components.sigma.mean()) for dt in (1, 3, 20, 200)]
+
+    def sigma(dt: int) -> float:
+        normal = tdvae.forecast(model, belief, dt).components
+        assert isinstance(normal, DiagonalNormal)
+        return float(normal.sigma.mean())
+
     between = np.exp(np.interp(np.log(3), np.log([2, 5]), np.log([found.jump_noise_scales[dt] for dt in (2, 5)])))
     last = 2 * found.jump_noise_scales[20]
-    assert sigma == pytest.approx([2 * found.jump_noise_scales[1], 2 * between, last, last], rel=1e-4)
+    expected_sigma = [2 * found.jump_noise_scales[1], 2 * between, last, last]
+    assert [sigma(dt) for dt in (1, 3, 20, 200)] == pytest.approx(expected_sigma, rel=1e-4)
 
 
 def test_single_steps_are_calibrated_by_composed_forecasts() -> None:

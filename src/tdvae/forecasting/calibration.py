@@ -34,7 +34,8 @@ from tdvae.models.tdvae import BeliefLadder, TransitionLadder
 STRIDES = (4, 2, 1)  # of the search, in eighths of an octave
 OCTAVES = 2.0  # the largest change of a scale: to between a quarter and four times
 
-Forecasts = Iterable[tuple[int, Forecast, Tensor, Tensor | None]]  # δt, density, x and its mask; see `Sequences.at`
+ScoredForecast = tuple[int, Forecast, Tensor, Tensor | None]  # δt, density, x and its mask; see `Sequences.at`
+Forecasts = Iterable[ScoredForecast]
 Scales = tuple[int, int]  # of the σ of z and of the σ of x: their logarithms in eighths of an octave
 
 
@@ -149,7 +150,7 @@ def _for_all_jumps(
     if composed is not None:
         step = _lowest(_search(composed_nll, both=False))
         parts.set_by_jump(_single_steps(step), {1: 1.0})
-    return Calibration(*map(_factor, chosen), before, after, _single_steps(step))
+    return Calibration(_factor(chosen[0]), _factor(chosen[1]), before, after, _single_steps(step))
 
 
 def _single_steps(scales: Scales) -> dict[int, float]:
@@ -176,12 +177,13 @@ def _by_jump(
         parts.set(p_B=_factor(scales[0]))
 
         @lru_cache(maxsize=4)
-        def drawn(dt: int, temperature: int) -> list[tuple[int, Forecast, Tensor, Tensor | None]]:
+        def drawn(dt: int, temperature: int) -> list[ScoredForecast]:
             parts.set_by_jump({dt: _factor(temperature)}, {dt: 1.0})
             return list(forecasts([dt]))
 
         def nll(dt: int, scales: Scales) -> Tensor:
-            return _nll((dt, _scaled(density, scales[1]), *target) for dt, density, *target in drawn(dt, scales[0]))
+            found = drawn(dt, scales[0])
+            return _nll((dt, _scaled(density, scales[1]), x, observed) for _, density, x, observed in found)
 
         return {dt: _search(partial(nll, dt), True, strides) for dt in horizons}
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tdvae.forecasting.calibration import calibrate
+from tdvae.forecasting.calibration import ScoredForecast, calibrate
 from tdvae.forecasting.evaluation import beliefs_at
 from tdvae.forecasting.origins import Origins, mean_and_error
-from tdvae.likelihood import Forecast, forecast
+from tdvae.likelihood import forecast
 from tdvae.models import Model
 from tdvae.training import Monitor
 from tdvae.training.config import derive_seed
@@ -63,12 +63,12 @@ class ForecastMonitor(Monitor):
         blocks = chosen // longest_jump if context else None
         return cls(model, some, [dt for dt in HORIZONS if dt <= longest_jump], starts, seed, blocks, initial)
 
-    def forecasts(self, horizons: Sequence[int] | None = None) -> Iterator[tuple[int, Forecast, Tensor, Tensor | None]]:
+    def forecasts(self, horizons: Sequence[int] | None = None) -> Iterator[ScoredForecast]:
         """δt, density, x and its mask of all forecasts that fit the sequences, with the same noise each time."""
         horizons = self.horizons if horizons is None else horizons
         return self._forecasts({dt: [dt] for dt in horizons}, self._beliefs(self.starts))
 
-    def composed(self) -> Iterator[tuple[int, Forecast, Tensor, Tensor | None]]:
+    def composed(self) -> Iterator[ScoredForecast]:
         """The same for forecasts that are composed of single steps."""
         steps = min(SINGLE_STEPS, max(self.horizons))
         return self._forecasts({steps: [1] * steps}, self._beliefs(self.starts[:1]))
@@ -83,9 +83,7 @@ class ForecastMonitor(Monitor):
             return {start: beliefs_at(self.model, self.validation, at)[1] for start, at in origins.items()}
 
     @torch.no_grad()
-    def _forecasts(
-        self, jumps: dict[int, list[int]], beliefs: dict[int, Belief]
-    ) -> Iterator[tuple[int, Forecast, Tensor, Tensor | None]]:
+    def _forecasts(self, jumps: dict[int, list[int]], beliefs: dict[int, Belief]) -> Iterator[ScoredForecast]:
         """``jumps`` has the jumps of a forecast by its δt."""
         shortest = int(self.validation.lengths.min())
         with torch.random.fork_rng(devices=[]):
@@ -116,7 +114,7 @@ class ForecastMonitor(Monitor):
             done["improved"] = float(improved)
         beliefs = self._beliefs(self.starts)  # the scales do not change them
 
-        def forecasts(horizons: Sequence[int]) -> Iterator[tuple[int, Forecast, Tensor, Tensor | None]]:
+        def forecasts(horizons: Sequence[int]) -> Iterator[ScoredForecast]:
             return self._forecasts({dt: [dt] for dt in horizons}, beliefs)
 
         found = calibrate(self.model, self.horizons, forecasts, self.composed, self.blocks)

@@ -37,8 +37,9 @@ def weighted_next_step_loss(model: NextStep, sequences: Sequences, pairs: Pairs,
 
 def with_observed_state(config: TDVAEConfig) -> TDVAEConfig:
     """The same with the observation in the state and, like the next-step predictor, a head that predicts σ."""
-    options = {"observed_state": True, "smoothing_sees_b2": True}
-    return replace(config, likelihood="gaussian", noise="predicted", decoder=DECODER, **options)
+    return replace(
+        config, likelihood="gaussian", noise="predicted", decoder=DECODER, observed_state=True, smoothing_sees_b2=True
+    )
 
 
 path_gradient_loss = partial(tdvae_loss, gradient="path")
