@@ -59,7 +59,9 @@ def on_page_content(content: str, page: Page, **_: Any) -> str:
         latex = html.unescape(match[2]).strip()[2:-2]  # without \( \) or \[ \]
         mathml = converted(latex, "block" if match[1] == "div" else "inline")
         return (
-            f'<div class="equation">{mathml}</div>' if match[1] == "div" else mathml
+            f'<div class="equation">{mathml}</div>'
+            if match[1] == "div"
+            else mathml
         )
 
     content = EQUATION.sub(equation, content)
