@@ -130,7 +130,7 @@ def helps() -> dict[str, str]:
                 f"| `--{option.replace('_', '-')}` | {shown} | {words} |"
             )
         doc = " ".join((ast.get_docstring(node) or "").split())
-        head = f"```\ntdvae {' '.join([name, *positional])} [options]\n```\n\n| option | default | |\n|---|---|---|\n"
+        head = f"```\ntdvae {' '.join([name, *positional])} [options]\n```\n\n| option | default | meaning |\n|---|---|---|\n"
         found[name] = f"{doc}\n\n{head}" + "\n".join(options)
     return found
 
