@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: figures of results/, markers of rendered tables, equations as MathML."""
+"""Hooks of MkDocs: figures of results/, markers of rendered tables, equations as MathML, links to figures."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ MARKER = re.compile(
 )
 EQUATION = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
 DOCSTRING_EQUATION = re.compile(r":math:<code>(.*?)</code>", re.DOTALL)
+FIGURE = re.compile(r'<img [^>]*?src="([^"]+)"[^>]*>')
+SHORT_CODE = re.compile(r"<code>(?=[^<]{1,24}</code>)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -45,7 +47,10 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_page_content(content: str, page: Page, **_: Any) -> str:
-    """Convert equations to MathML, which browsers draw without any script or font from elsewhere."""
+    """Convert equations to MathML, which browsers draw without any script or font from elsewhere.
+
+    A figure links to its file, since details are small within a page. Short code is not broken across lines.
+    """
 
     def converted(latex: str, display: str) -> str:
         try:
@@ -59,13 +64,17 @@ def on_page_content(content: str, page: Page, **_: Any) -> str:
         latex = html.unescape(match[2]).strip()[2:-2]  # without \( \) or \[ \]
         mathml = converted(latex, "block" if match[1] == "div" else "inline")
         return (
-            f'<div class="equation">{mathml}</div>' if match[1] == "div" else mathml
+            f'<div class="equation">{mathml}</div>'
+            if match[1] == "div"
+            else mathml
         )
 
     content = EQUATION.sub(equation, content)
-    return DOCSTRING_EQUATION.sub(
+    content = DOCSTRING_EQUATION.sub(
         lambda match: converted(html.unescape(match[1]), "inline"), content
     )
+    content = FIGURE.sub(r'<a class="figure" href="\1">\g<0></a>', content)
+    return SHORT_CODE.sub('<code class="short">', content)
 
 
 def on_post_build(config: MkDocsConfig) -> None:

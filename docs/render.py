@@ -51,7 +51,9 @@ def tables() -> dict[str, str]:
         )
     for name, block in (("bench_devices", _devices), ("campaign", _campaign)):
         content = read_results(RESULTS / f"{name}.json")
-        found[name] = "Not published yet." if content is None else block(content)
+        found[name] = (
+            "Not published yet." if content is None else block(content)
+        )
     return found
 
 
@@ -92,7 +94,10 @@ def helps() -> dict[str, str]:
     }
     found = {}
     for part in cli.Command.__args__:
-        node, name = classes[part.__origin__.__name__], part.__metadata__[0].name
+        node, name = (
+            classes[part.__origin__.__name__],
+            part.__metadata__[0].name,
+        )
         options, positional = [], []
         for field, text in zip(node.body, node.body[1:], strict=False):
             if not (
@@ -125,7 +130,7 @@ def helps() -> dict[str, str]:
                 f"| `--{option.replace('_', '-')}` | {shown} | {words} |"
             )
         doc = " ".join((ast.get_docstring(node) or "").split())
-        head = f"```\ntdvae {' '.join([name, *positional])} [options]\n```\n\n| option | default | |\n|---|---|---|\n"
+        head = f"```\ntdvae {' '.join([name, *positional])} [options]\n```\n\n| option | default | meaning |\n|---|---|---|\n"
         found[name] = f"{doc}\n\n{head}" + "\n".join(options)
     return found
 
@@ -139,7 +144,8 @@ def rendered(text: str) -> str:
     """Return the text of a page with everything between its markers rendered again."""
     sources = {"table": tables, "help": helps}
     text = PATTERN.sub(
-        lambda match: f"{match[1]}{sources[match[2]]()[match[3]]}\n{match[4]}", text
+        lambda match: f"{match[1]}{sources[match[2]]()[match[3]]}\n{match[4]}",
+        text,
     )
     return VALUE.sub(
         lambda match: f"{match[1]}{value(match[2], match[3])}{match[4]}", text

@@ -96,9 +96,9 @@ def working_in(folder: Path) -> Iterator[None]:
         sys.path.remove(str(folder))
         os.chdir(before)
         for name in set(sys.modules) - modules:
-            if str(getattr(sys.modules[name], "__file__", None) or "").startswith(
-                str(folder)
-            ):
+            if str(
+                getattr(sys.modules[name], "__file__", None) or ""
+            ).startswith(str(folder)):
                 del sys.modules[name]
 
 
@@ -197,9 +197,12 @@ def similar(shown: Path, drawn: Path) -> bool:
     from PIL import Image
 
     first, second = (
-        np.asarray(Image.open(path).convert("L"), float) for path in (shown, drawn)
+        np.asarray(Image.open(path).convert("L"), float)
+        for path in (shown, drawn)
     )
-    return first.shape == second.shape and float(np.abs(first - second).mean()) < 8
+    return (
+        first.shape == second.shape and float(np.abs(first - second).mean()) < 8
+    )
 
 
 def problems(page: str, folder: Path) -> list[str]:

@@ -175,6 +175,18 @@ def test_equations_are_mathml(site: Path) -> None:
         assert ":math:" not in text, path.name
 
 
+def test_figures_link_to_their_files(site: Path) -> None:
+    """Details are small within a page."""
+    found = [
+        target
+        for path in site.glob("*.html")
+        for target, shown in re.findall(r'<a class="figure" href="([^"]+)"><img [^>]*src="([^"]+)"', path.read_text())
+        if target == shown
+    ]
+    assert len(found) > 15
+    assert [target for target in found if not (site / target).exists()] == []
+
+
 def test_broken_links_and_unknown_names_are_errors(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text(

@@ -17,7 +17,7 @@ from tdvae.jumps import paper_mixture
 from tdvae.models import build
 from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures, results, write_results
-from tdvae.reporting.tables import Block, flat, show
+from tdvae.reporting.tables import Block, by_key, flat, show
 from tdvae.reporting.timing import median_and_range, ratios
 from tdvae.rollouts import rollout
 from tdvae.training.config import make_optimizers
@@ -30,10 +30,13 @@ LABELS = {
     "held_out_loss_plain": "held-out loss of the plain baseline at the end of its time, nats per frame",
     "time_to_loss_ratio": "time to that loss / the baseline's time: {}",
     "peak_megabytes": "peak memory of the whole benchmark, MB",
-    "step_milliseconds": "ms per step of the plain model with 8 pairs, batch 64, T = 20, but {}",
     "pairs_step_ratio": "oscillator: step with 32 pairs per sequence / with 1, preset {}",
     "jump_ratio": "oscillator, 100 steps ahead: 100 transitions / one jump, preset {}",
 }
+STEPS = (
+    "Time of a training step of the plain model with sequences of T = 20 frames, K = 8 pairs of each and batches of 64 "
+    "sequences, if one of its sizes is changed:"
+)
 
 
 def bench(what: str, repeats: int, minutes: float, out: Path | None) -> None:
@@ -69,8 +72,15 @@ def bench(what: str, repeats: int, minutes: float, out: Path | None) -> None:
 
 
 def tables(content: dict[str, Any]) -> list[Block]:
-    """Return a table with one number per row."""
-    return [flat(content["measures"], LABELS)]
+    """Return a table with one number per row, and a table of times per step for each size that was changed."""
+    sizes: dict[str, Measures] = {}
+    for key, entry in content["measures"].get("step_milliseconds", {}).items():
+        size, value = key.split("=")
+        sizes.setdefault(size, {})[value] = entry
+    blocks: list[Block] = [flat(content["measures"], LABELS)]
+    if sizes:
+        blocks.append(STEPS)
+    return blocks + [by_key([("ms per step", entries)], heading=f"{size} = {{}}") for size, entries in sizes.items()]
 
 
 def made(content: dict[str, Any]) -> str:

@@ -130,7 +130,7 @@ def prepare(
         split: ``time``, ``sequence``, or ``auto``: by time if there are fewer than ten sequences.
         test: a source like the first; it then is the test part.
         season: steps of a season, for the seasonal forecaster of the evaluation. By default it is looked for.
-        shares: of the training, validation and test parts.
+        shares: of the training, validation and test parts. By default 0.8, 0.1 and 0.1.
         seed: seed of a split by sequence.
 
     >>> import numpy as np, tdvae

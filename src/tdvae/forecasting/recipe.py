@@ -181,7 +181,7 @@ def recipe(
         steps: training steps. The curriculum and the learning-rate schedule are shares of it.
         seed: seed of the initial weights and of the training.
         minutes: choose the number of steps for a training of about this many minutes, from the time of a few steps.
-        patience: training stops after this many of its 20 validations without a better one; 0 means never.
+        patience: training stops after this many of its 20 validations without a better one, by default 8; 0: never.
         batch_size: sequences per training step.
         state: what the model carries from step to step. "linear": its latent state and the last observations; it starts
             from a linear regression, if the data are vectors of numbers. "observed": the same without the regression.
