@@ -337,14 +337,14 @@ def test_the_verdict_names_where_the_model_is_better_and_what_serves_as_well() -
     found = evaluation_of({1: 0.5, 2: 0.05, 5: -0.4, 10: -1.0})
     assert found.difference(5, "tdvae", "linear") == pytest.approx((-0.4, 0.1), abs=2e-3)
     assert found.verdict() == (
-        "The model is worth using at δt = 5, 10: its NLL is 0.40 to 1.00 nats per dimension below the best other. "
-        "At δt = 1 linear regression is better, at δt = 2 linear regression serves as well."
+        "The model is worth using at δt = 5, 10: its NLL is 0.40 to 1.00 nats per dimension below the best simple "
+        "forecaster. At δt = 1 linear regression is better, at δt = 2 linear regression serves as well."
     )
     assert evaluation_of({1: 0.0}).verdict() == (
         "The model is not worth using on these data: at δt = 1 linear regression serves as well."
     )
     assert verdict({3: Comparison("seasonal", -0.2, 0.01)}) == (
-        "The model is worth using at δt = 3: its NLL is 0.20 nats per dimension below the best other."
+        "The model is worth using at δt = 3: its NLL is 0.20 nats per dimension below the best simple forecaster."
     )
 
 

@@ -154,7 +154,7 @@ def verdict(comparisons: dict[int, Comparison]) -> str:
     for dt, each in rest.items():
         others.setdefault((LABELS.get(each.baseline, each.baseline), each.worse), []).append(dt)
     clauses = [
-        f"at {_list_dt(dts)} {label} {'is better' if worse else 'serves as well'}"
+        f"at {list_dt(dts)} {label} {'is better' if worse else 'serves as well'}"
         for (label, worse), dts in others.items()
     ]
     if not better:
@@ -162,12 +162,14 @@ def verdict(comparisons: dict[int, Comparison]) -> str:
     gains = [-comparisons[dt].difference for dt in better]
     amount = f"{min(gains):.2f}" if len(gains) == 1 else f"{min(gains):.2f} to {max(gains):.2f}"
     text = (
-        f"The model is worth using at {_list_dt(better)}: its NLL is {amount} nats per dimension below the best other."
+        f"The model is worth using at {list_dt(better)}: its NLL is {amount} nats per dimension below the best simple "
+        "forecaster."
     )
     return text if not rest else f"{text} {_capital(', '.join(clauses))}."
 
 
-def _list_dt(dts: Sequence[int]) -> str:
+def list_dt(dts: Sequence[int]) -> str:
+    """Jump lengths in words."""
     return "δt = " + ", ".join(map(str, dts))
 
 

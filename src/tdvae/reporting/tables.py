@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 from tdvae.reporting.results import Measures
 
 MAX_HEADING, MAX_LABEL = 10, 30  # longer headings and row labels may be wrapped between words; in characters
+ROUNDING = 1e-9  # relative; equal numbers have a spread of about 1e-16
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,11 @@ Block = Table | str  # a table, or a sentence between tables
 
 
 def cell(entry: dict[str, Any] | None) -> str:
-    """Format a summarised measure as mean ± spread; empty for None."""
+    """Format a summarised measure as mean ± spread; empty for None. What does not depend on the seed has no spread."""
     if entry is None:
         return ""
-    spread = "" if entry["spread"] is None else f" ± {entry['spread']:.3f}"
-    mean = entry["mean"]
+    mean, spread = entry["mean"], entry["spread"] or 0.0
+    spread = f" ± {spread:.3f}" if spread > ROUNDING * abs(mean) else ""
     return f"{mean:.1e}{spread}" if 0 < abs(mean) < 5e-4 else f"{mean:.3f}{spread}"
 
 

@@ -11,7 +11,7 @@ from tdvae.experiments.own_data import peers
 from tdvae.experiments.own_data.sets import SERIES, load
 from tdvae.experiments.shared.experiment import Experiment, Task, TrainedRun, Training, by_seed
 from tdvae.forecasting import OwnData, Recipe, candidates, recipe
-from tdvae.forecasting.evaluation import LABELS, Comparison, Evaluation, evaluate, model_scores, verdict
+from tdvae.forecasting.evaluation import LABELS, Comparison, Evaluation, evaluate, list_dt, model_scores, verdict
 from tdvae.forecasting.monitor import ForecastMonitor
 from tdvae.forecasting.origins import Origins, held_out_origins
 from tdvae.forecasting.recipe import StateKind
@@ -179,7 +179,7 @@ def _next_step(chosen: Recipe, preset: Preset, task: Task) -> Recipe:
 
 
 def verdicts(measures: Measures) -> dict[str, str]:
-    """The verdict on each set, from the means over seeds."""
+    """The verdict on each set, from the means over seeds, and where the model is behind what users would pick."""
     found = {}
     for name, differences in measures["nll_difference"].items():
         nll = {label: of for label, of in measures["nll"][name].items() if label in BASELINES}
@@ -188,8 +188,18 @@ def verdicts(measures: Measures) -> dict[str, str]:
             best = min(nll, key=lambda label: nll[label][dt]["mean"])
             error = measures["nll_difference_error"][name][dt]["mean"]
             comparisons[int(dt)] = Comparison(best, difference["mean"], error)
-        found[name] = verdict(comparisons)
+        found[name] = " ".join([verdict(comparisons), *_peers_ahead(measures["nll"][name])])
     return found
+
+
+def _peers_ahead(nll: Measures) -> list[str]:
+    """A sentence for each of the peers with a lower NLL than the model, on average over seeds."""
+    found = []
+    for name in PEERS.keys() & nll.keys():
+        dts = [int(dt) for dt, entry in nll[name].items() if entry["mean"] < nll["tdvae"][dt]["mean"]]
+        if dts:
+            found.append(f"{PEERS[name]} has a lower NLL at {list_dt(dts)}.")
+    return sorted(found)
 
 
 def _blocks(measures: Measures, measure: str) -> list[Block]:
