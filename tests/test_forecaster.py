@@ -195,6 +195,11 @@ def test_bytes_of_pictures_get_a_convolutional_model_of_a_size_that_fits(tmp_pat
     assert np.isfinite(measures["nll"]["tdvae"]["1"])
     assert forecasts.mean.shape == (1, 1, 12, 10, 3)
     assert 0 <= forecasts.quantiles.min() <= forecasts.quantiles.max() <= 255
+    with pytest.raises(tdvae.InputError, match=r"out: expected a \.npz file"):
+        forecasts.write(tmp_path / "forecast.csv")
+    with pytest.raises(tdvae.InputError, match="rows"):
+        forecasts.frame()
+    assert not (tmp_path / "forecast.csv").exists()
 
 
 def test_a_recording_is_fitted(tmp_path: Path) -> None:

@@ -67,6 +67,8 @@ class Forecasts:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row per sequence, step and channel: the sequence's id, the time, the step, the channel, the numbers."""
+        if self._pictures:
+            raise InputError(f"rows: expected observations with channels, got pictures of shape {self.mean.shape[2:]}")
         count = len(self.channels)
         mean = self.mean.reshape(*self.mean.shape[:2], count, -1)
         quantiles, samples = (each.reshape(*each.shape[:3], count) for each in (self.quantiles, self.samples))
@@ -82,6 +84,10 @@ class Forecasts:
                         **{f"q{q:g}": float(quantiles[i, n, s, c]) for i, q in enumerate(self.quantile_levels)},
                         **{f"sample_{i + 1}": float(samples[i, n, s, c]) for i in range(len(samples))},
                     }
+
+    @property
+    def _pictures(self) -> bool:
+        return math.prod(self.samples.shape[3:]) > len(self.channels)  # pixels have no names
 
     def _labels(self, number: int, step: int) -> dict[str, Any]:
         labels: dict[str, Any] = {}
@@ -108,7 +114,7 @@ class Forecasts:
         if ending in ARRAY_FILES:
             steps, levels = np.array(self.steps), np.array(self.quantile_levels)
             np.savez(buffer, steps=steps, levels=levels, mean=self.mean, quantiles=self.quantiles, samples=self.samples)
-        elif self.mean.ndim > 3 and self.mean[0, 0].size > 1_000:
+        elif self._pictures or (self.mean.ndim > 3 and self.mean[0, 0].size > 1_000):
             raise InputError(f"out: expected a .npz file for observations of shape {self.mean.shape[2:]}, got {path}")
         elif ending in (".parquet", ".pq"):
             self.frame().to_parquet(buffer)
