@@ -9,9 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tdvae.errors import InputError
 from tdvae.forecasting.choice import FOLDER, Candidates, candidates
 from tdvae.forecasting.forecaster import Forecaster, check_output
+from tdvae.forecasting.gaps import takes_gaps
 from tdvae.forecasting.own_data import evaluate, origins, tables
 from tdvae.forecasting.preparation import OwnData, prepare
 from tdvae.forecasting.recipe import Recipe, recipe
@@ -149,8 +152,15 @@ def forecast_file(
 ) -> None:
     """Forecast what follows the data of a file, and write it to a new file."""
     check_output(out)
-    forecasts = Forecaster.load(run).forecast(data, steps, quantiles, samples, seed)
+    forecaster = Forecaster.load(run)
+    forecasts = forecaster.forecast(data, steps, quantiles, samples, seed)
     forecasts.write(out)
+    missing = sum(int(np.isnan(each).sum()) for each in forecasts.series.x if each.dtype.kind == "f")
+    if missing and not takes_gaps(forecaster.model):
+        print(
+            f"{missing} missing number(s): replaced by the model's own forecasts of one step, since its training data "
+            "had none"
+        )
     print(
         f"{out}: {len(forecasts.series)} sequence(s), {len(steps)} step(s) ahead, {len(forecasts.channels)} channel(s)"
     )

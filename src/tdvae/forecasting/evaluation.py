@@ -22,6 +22,7 @@ from torch import Tensor
 from tdvae.distributions import LOG_2PI, Bernoulli, Categorical, DiagonalNormal, Distribution
 from tdvae.errors import InputError
 from tdvae.forecasting.baselines import Standard, find_season, fit_baselines
+from tdvae.forecasting.gaps import fill, takes_gaps
 from tdvae.forecasting.origins import Origins, mean_and_error, observed, rolling_origins
 from tdvae.likelihood import forecast, log_mean_exp, pair_log_weights
 from tdvae.models import TDVAE, Model
@@ -237,6 +238,7 @@ def model_scores(
     """The scores of a model by δt. ``train`` determines the units."""
     standard = Standard.of(train) if test.x.is_floating_point() else None
     many = isinstance(model, TDVAE) and math.prod(test.x.shape[2:]) > FEW_DIMENSIONS and standard is not None
+    many = many and (test.observed is None or takes_gaps(model))  # else the posterior cannot be given the target
     found = {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed))
@@ -287,17 +289,18 @@ def beliefs_at(model: Model, sequences: Sequences, at: Origins) -> tuple[Sequenc
     """The sequence of each origin, and the belief after its first t observations.
 
     A belief of a TD-VAE is for sampling states only: its codes are computed for all steps at once, without the carry
-    that an online update would need.
+    that an online update would need. Missing values are filled if the model does not take gaps.
     """
     chosen = sequences.select(at.row)
+    seen = fill(model, chosen.until(at.t))
     last = int(at.t.max())
     if isinstance(model, TDVAE):
-        codes = model.filter(chosen.until(at.t)).codes[torch.arange(len(at)), at.t]
-        return chosen, Belief(codes, (), model.features_at(chosen, at.t))
+        codes = model.filter(seen).codes[torch.arange(len(at)), at.t]
+        return chosen, Belief(codes, (), model.features_at(seen, at.t))
     belief = model.initial(len(at))
     kept: list[Tensor | None] = _tensors(belief)
     for t in range(1, last + 1):
-        belief = _update(model, belief, chosen, t)
+        belief = _update(model, belief, seen, t)
         reached = at.t == t
         kept = [_put(old, new, reached) for old, new in zip(kept, _tensors(belief), strict=True)]
     code, x, *carry = kept

@@ -18,6 +18,7 @@ from tdvae.checks import LONGEST_JUMP, Range, Seed, check_fields, checked
 from tdvae.distributions import DiagonalNormal
 from tdvae.errors import InputError
 from tdvae.forecasting.encoding import Encoding
+from tdvae.forecasting.gaps import fill
 from tdvae.forecasting.own_data import RunData
 from tdvae.forecasting.series import Array, Series
 from tdvae.forecasting.sources import ARRAY_FILES, Source
@@ -250,7 +251,8 @@ class Forecaster:
         """The belief after the last observation. A model of windows is given as many steps as a window has."""
         seen = length if self.data.window is None else min(length, self.data.window)
         cut = {name: t[:, length - seen : length] for name, t in sequences.named().items() if name != "lengths"}
-        return belief_at(self.model, Sequences(lengths=torch.full((len(sequences),), seen), **cut), seen)
+        recent = Sequences(lengths=torch.full((len(sequences),), seen), **cut)
+        return belief_at(self.model, fill(self.model, recent), seen)
 
     def _sample(self, belief: Belief, steps: tuple[int, ...], count: int, actions: Tensor | None) -> Array:
         """Sampled futures: the jumps from each requested step to the next follow each other."""
