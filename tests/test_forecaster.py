@@ -132,6 +132,7 @@ def test_a_run_is_evaluated_without_its_file_and_on_new_data(
     command("eval", run, "--data", tmp_path / "new.csv", "--json")
     other = json.loads(capsys.readouterr().out)["measures"]
     assert own["nll"].keys() == other["nll"].keys()
+    assert list(own["nll"]["tdvae"]) == ["1", "2", str(JUMP)]  # the longest jump is among the δt
     assert own["nll"] != other["nll"]
 
 
