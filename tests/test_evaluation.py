@@ -26,6 +26,7 @@ from tdvae.forecasting.evaluation import (
     Scores,
     _score_batch,
     beliefs_at,
+    comparisons,
     evaluate,
     gaussian_crps,
     gaussian_scores,
@@ -346,6 +347,25 @@ def test_the_verdict_names_where_the_model_is_better_and_what_serves_as_well() -
     assert verdict({3: Comparison("seasonal", -0.2, 0.01)}) == (
         "The model is worth using at δt = 3: its NLL is 0.20 nats per dimension below the best simple forecaster."
     )
+
+
+def test_the_verdict_says_if_the_test_part_is_too_short() -> None:
+    whole = evaluation_of({1: -0.4, 5: 0.4})
+    short = replace(whole, blocks={dt: torch.arange(40) // 20 for dt in whole.blocks})
+    said = (
+        "The test part is too short to tell whether the model is worth using: at δt = 1 it is ahead of linear "
+        "regression, perhaps by chance, at δt = 5 linear regression serves as well."
+    )
+    assert short.verdict() == said
+    stored = {name: summarised(values) for name, values in short.with_differences().items()}
+    assert verdict(comparisons(stored["nll"], stored)) == said
+
+
+def summarised(measures: Any) -> Any:
+    """As in a results file."""
+    if isinstance(measures, dict):
+        return {name: summarised(value) for name, value in measures.items()}
+    return {"mean": measures, "spread": None, "n": 1}
 
 
 def test_the_standard_error_is_that_of_blocks() -> None:

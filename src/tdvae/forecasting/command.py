@@ -58,7 +58,11 @@ def fit_file(file: Path, options: Options, run_dir: Path, resume: bool) -> None:
     if len(made.recipes) > 1:
         print(_choice(run_dir, result))
     if result.steps < next(iter(made.recipes.values())).config.steps:
-        print(f"stopped early at step {result.steps}: no better validation since step {result.best_step}")
+        chosen_by = "loss" if own.encoding.kind == "picture" else "forecasts"
+        print(
+            f"stopped early at step {result.steps}: no better {chosen_by} of the validation part since step "
+            f"{result.best_step}"
+        )
     if result.finished.get("improved") == 0:
         print(
             "training did not clearly improve the forecasts of the validation part, so the model is the linear "

@@ -23,7 +23,7 @@ from tdvae.distributions import LOG_2PI, Bernoulli, Categorical, DiagonalNormal,
 from tdvae.errors import InputError
 from tdvae.forecasting.baselines import Standard, find_season, fit_baselines
 from tdvae.forecasting.gaps import fill, takes_gaps
-from tdvae.forecasting.origins import Origins, mean_and_error, observed, rolling_origins
+from tdvae.forecasting.origins import LEAST_BLOCKS, Origins, mean_and_error, observed, rolling_origins
 from tdvae.likelihood import forecast, log_mean_exp, pair_log_weights
 from tdvae.models import TDVAE, Model
 from tdvae.models.config import RecurrentConfig
@@ -90,6 +90,7 @@ class Evaluation:
             **self.measures,
             "nll_difference": {str(dt): each.difference for dt, each in comparisons.items()},
             "nll_difference_error": {str(dt): each.error for dt, each in comparisons.items()},
+            "nll_difference_blocks": {str(dt): float(each.blocks) for dt, each in comparisons.items()},
             "nll_sampling_error": self.sampling_errors,
         }
 
@@ -114,16 +115,20 @@ class Evaluation:
     def comparisons(self) -> dict[int, Comparison]:
         """The model and the best of the others, by δt."""
         best = {dt: self.best_baseline(dt) for dt in self.scores["tdvae"]}
-        return {dt: Comparison(name, *self.difference(dt, "tdvae", name)) for dt, name in best.items()}
+        return {
+            dt: Comparison(name, *self.difference(dt, "tdvae", name), len(self.blocks[dt].unique()))
+            for dt, name in best.items()
+        }
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The NLL of the model minus that of the best baseline, and its standard error."""
+    """The NLL of the model minus that of the best baseline, its standard error, and from how many blocks that is."""
 
     baseline: str
     difference: float
     error: float
+    blocks: float = math.inf
 
     @property
     def better(self) -> bool:
@@ -132,6 +137,18 @@ class Comparison:
     @property
     def worse(self) -> bool:
         return self.difference > 2 * self.error
+
+    @property
+    def perhaps_better(self) -> bool:
+        """Whether the model is ahead, but there are too few blocks for a standard error."""
+        return self.difference < 0 and self.blocks < LEAST_BLOCKS
+
+    def clause(self) -> str:
+        """What is said about a δt at which the model is not clearly better."""
+        label = LABELS.get(self.baseline, self.baseline)
+        if self.perhaps_better:
+            return f"it is ahead of {label}, perhaps by chance"
+        return f"{label} {'is better' if self.worse else 'serves as well'}"
 
 
 def comparisons(nll: Measures, measures: Measures) -> dict[int, Comparison]:
@@ -142,22 +159,22 @@ def comparisons(nll: Measures, measures: Measures) -> dict[int, Comparison]:
             min(others, key=lambda name: others[name][dt]["mean"]),
             difference["mean"],
             measures["nll_difference_error"][dt]["mean"],
+            measures["nll_difference_blocks"][dt]["mean"],
         )
         for dt, difference in measures["nll_difference"].items()
     }
 
 
 def verdict(comparisons: dict[int, Comparison]) -> str:
-    """The comparison in words. A difference counts if it is above two standard errors."""
+    """The comparison in words. A difference counts if it is above two standard errors, which need some blocks."""
     better = [dt for dt, each in comparisons.items() if each.better]
     rest = {dt: each for dt, each in comparisons.items() if not each.better}
-    others: dict[tuple[str, bool], list[int]] = {}
+    others: dict[str, list[int]] = {}
     for dt, each in rest.items():
-        others.setdefault((LABELS.get(each.baseline, each.baseline), each.worse), []).append(dt)
-    clauses = [
-        f"at {list_dt(dts)} {label} {'is better' if worse else 'serves as well'}"
-        for (label, worse), dts in others.items()
-    ]
+        others.setdefault(each.clause(), []).append(dt)
+    clauses = [f"at {list_dt(dts)} {clause}" for clause, dts in others.items()]
+    if not better and any(each.perhaps_better for each in rest.values()):
+        return f"The test part is too short to tell whether the model is worth using: {', '.join(clauses)}."
     if not better:
         return f"The model is not worth using on these data: {', '.join(clauses)}."
     gains = [-comparisons[dt].difference for dt in better]
