@@ -483,6 +483,17 @@ def test_the_figure_of_an_evaluation() -> None:
     assert figure.draw(found, model, data, origins, "waves").startswith(b"\x89PNG")
 
 
+def test_the_fans_are_in_the_users_units() -> None:
+    from matplotlib.figure import Figure
+
+    own = tdvae.prepare(1.7e9 + 100 * np.sin(0.3 * np.arange(200)), 3)
+    model, origins = small_model(own.history), held_out_origins(own.test.sequences, own.test.context, 3)
+    axis = Figure().subplots()
+    figure.draw_fan(axis, model, own.test.sequences, origins.select(torch.tensor([0])), 3, own.encoding)
+    for line in axis.get_lines()[:2]:  # the median and what was observed
+        assert np.abs(np.asarray(line.get_ydata(), dtype=np.float64) - 1.7e9).max() < 1e3
+
+
 def test_the_own_data_command_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "sys.argv", ["tdvae", "run", "own-data", "--preset", "smoke", "--run-dir", str(tmp_path / "run")]

@@ -92,6 +92,7 @@ def _judge(own: OwnData, name: str, run_dir: Path, seed: int) -> list[str]:
             own.test.sequences,
             origins(own.test, own.longest_jump),
             f"{name}: forecasts of held-out sequences",
+            own.encoding,
         )
         folder.write_file("forecasts.png", picture)
         written.append(f"wrote {run_dir / 'forecasts.png'}")
