@@ -373,6 +373,8 @@ BAD_FILES: list[tuple[str, str, str, list[str], list[str]]] = [
     ("calendar without times", "a.csv", "y\n" + "1\n" * 40, ["--calendar"], ["calendar", "time"]),
     ("window too long", "a.csv", TABLE, ["--longest-jump", "2", "--window", "99"], ["window", "99", "21"]),
     ("window too short", "a.csv", TABLE, ["--longest-jump", "2", "--window", "2"], ["window", "2", "longest jump"]),
+    ("season too long", "a.csv", TABLE, ["--season", "25"], ["season", "25", "20"]),
+    ("season longer than a window", "a.csv", TABLE, ["--window", "9", "--season", "8"], ["season", "8", "7", "window"]),
     ("too few steps", "a.csv", TABLE, ["--longest-jump", "9"], ["31", "58", "longest_jump"]),
     ("group of an id", "a.csv", TABLE, ["--group", "z"], ["'z'", "one group"]),
     ("no Parquet", "a.parquet", TABLE, [], ["Parquet", "a.parquet"]),

@@ -26,6 +26,7 @@ from tdvae.forecasting.evaluation import (
     Scores,
     _score_batch,
     beliefs_at,
+    comparisons,
     evaluate,
     gaussian_crps,
     gaussian_scores,
@@ -348,6 +349,25 @@ def test_the_verdict_names_where_the_model_is_better_and_what_serves_as_well() -
     )
 
 
+def test_the_verdict_says_if_the_test_part_is_too_short() -> None:
+    whole = evaluation_of({1: -0.4, 5: 0.4})
+    short = replace(whole, blocks={dt: torch.arange(40) // 20 for dt in whole.blocks})
+    said = (
+        "The test part is too short to tell whether the model is worth using: at δt = 1 it is ahead of linear "
+        "regression, perhaps by chance, at δt = 5 linear regression serves as well."
+    )
+    assert short.verdict() == said
+    stored = {name: summarised(values) for name, values in short.with_differences().items()}
+    assert verdict(comparisons(stored["nll"], stored)) == said
+
+
+def summarised(measures: Any) -> Any:
+    """As in a results file."""
+    if isinstance(measures, dict):
+        return {name: summarised(value) for name, value in measures.items()}
+    return {"mean": measures, "spread": None, "n": 1}
+
+
 def test_the_standard_error_is_that_of_blocks() -> None:
     """Ten copies of each of eight values are worth eight values, not eighty."""
     torch.manual_seed(0)
@@ -461,6 +481,17 @@ def test_the_figure_of_an_evaluation() -> None:
     origins = rolling_origins(data)
     found = evaluate(model, data, data, (1, 2), origins=origins, samples=5)
     assert figure.draw(found, model, data, origins, "waves").startswith(b"\x89PNG")
+
+
+def test_the_fans_are_in_the_users_units() -> None:
+    from matplotlib.figure import Figure
+
+    own = tdvae.prepare(1.7e9 + 100 * np.sin(0.3 * np.arange(200)), 3)
+    model, origins = small_model(own.history), held_out_origins(own.test.sequences, own.test.context, 3)
+    axis = Figure().subplots()
+    figure.draw_fan(axis, model, own.test.sequences, origins.select(torch.tensor([0])), 3, own.encoding)
+    for line in axis.get_lines()[:2]:  # the median and what was observed
+        assert np.abs(np.asarray(line.get_ydata(), dtype=np.float64) - 1.7e9).max() < 1e3
 
 
 def test_the_own_data_command_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import inspect
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tdvae import cli, saved
 from tdvae.envs import first_person
 from tdvae.forecasting import RUNS, Forecaster
 from tdvae.forecasting.forecaster import compose
+from tdvae.forecasting.gaps import fill
 
 JUMP, STEPS = 4, [1, 4, 11]
 
@@ -130,6 +132,7 @@ def test_a_run_is_evaluated_without_its_file_and_on_new_data(
     command("eval", run, "--data", tmp_path / "new.csv", "--json")
     other = json.loads(capsys.readouterr().out)["measures"]
     assert own["nll"].keys() == other["nll"].keys()
+    assert list(own["nll"]["tdvae"]) == ["1", "2", str(JUMP)]  # the longest jump is among the δt
     assert own["nll"] != other["nll"]
 
 
@@ -195,6 +198,11 @@ def test_bytes_of_pictures_get_a_convolutional_model_of_a_size_that_fits(tmp_pat
     assert np.isfinite(measures["nll"]["tdvae"]["1"])
     assert forecasts.mean.shape == (1, 1, 12, 10, 3)
     assert 0 <= forecasts.quantiles.min() <= forecasts.quantiles.max() <= 255
+    with pytest.raises(tdvae.InputError, match=r"out: expected a \.npz file"):
+        forecasts.write(tmp_path / "forecast.csv")
+    with pytest.raises(tdvae.InputError, match="rows"):
+        forecasts.frame()
+    assert not (tmp_path / "forecast.csv").exists()
 
 
 def test_a_recording_is_fitted(tmp_path: Path) -> None:
@@ -261,3 +269,45 @@ def test_a_table_with_gaps_is_trained_on_evaluated_and_forecast(tmp_path: Path) 
     forecasts = Forecaster.load(tmp_path / "run").forecast(frame, STEPS)
     assert np.isfinite(forecasts.quantiles).all()
     assert next(forecasts.rows())["day"] == "2024-07-19"
+
+
+def test_new_data_may_have_gaps_if_the_training_data_had_none(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = sales(future=11)
+    gaps = whole.drop(index=[150, 151, 185])
+    gaps.loc[190:192, "small"] = np.nan
+    forecaster = Forecaster.load(run)
+    expected, found = forecaster.forecast(whole, STEPS), forecaster.forecast(gaps, STEPS)
+    spread = expected.quantile(0.95) - expected.quantile(0.05)
+    assert (np.abs(found.mean - expected.mean) < spread).all()
+    gaps.to_csv(tmp_path / "gaps.csv", index=False)
+    command("forecast", run, "--data", tmp_path / "gaps.csv", "--steps", "4", "--out", tmp_path / "forecast.csv")
+    assert "9 missing number(s): replaced" in capsys.readouterr().out
+    command("eval", run, "--data", tmp_path / "gaps.csv", "--json")
+    assert np.isfinite(json.loads(capsys.readouterr().out)["measures"]["nll"]["tdvae"]["2"]["mean"])
+
+
+def test_a_missing_value_is_replaced_by_what_the_past_makes_likely(run: Path) -> None:
+    forecaster = Forecaster.load(run)
+    _, whole = forecaster.data.read(sales())
+    observed = torch.ones_like(whole.x, dtype=torch.bool)
+    observed[:, 100:103, 0] = False
+    torch.manual_seed(0)
+    filled = fill(forecaster.model, replace(whole, observed=observed))
+    assert filled.observed is None
+    assert torch.equal(filled.x[observed], whole.x[observed])
+    assert float((filled.x - whole.x)[~observed].abs().max()) < 0.3  # in standard deviations
+    changed = replace(whole, x=whole.x + (torch.arange(200) > 102).float()[None, :, None], observed=observed)
+    torch.manual_seed(0)
+    assert torch.equal(fill(forecaster.model, changed).x[~observed], filled.x[~observed])
+
+
+def test_missing_steps_at_the_end_of_an_array_are_part_of_the_forecast(tmp_path: Path) -> None:
+    x = np.sin(0.3 * np.arange(100))
+    data = tdvae.prepare(x, 3)
+    tdvae.recipe(data, steps=1, latent=2, belief=4).fit(data, run_dir=tmp_path / "run", progress="none")
+    forecaster = Forecaster.load(tmp_path / "run")
+    missing = np.where(np.arange(100) < 95, x, np.nan)
+    expected, found = forecaster.forecast(x[:95], [1, 6]), forecaster.forecast(missing, [1, 6])
+    np.testing.assert_array_equal(found.mean, expected.mean)

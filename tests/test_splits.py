@@ -248,3 +248,11 @@ def test_overlapping_windows_are_split_by_time_and_that_is_said() -> None:
     assert not targets(data) & times(data, data.train)
     assert data.split.startswith("split by time")
     assert any("overlap" in note for note in data.notes)
+
+
+def test_a_few_overlapping_windows_give_shorter_ones() -> None:
+    """Three windows of 100 steps make a series of 120, whose training part is shorter than one of them."""
+    data = tdvae.prepare(cut_windows(np.arange(120.0), 100, 10), 5)
+    assert data.window is not None
+    assert data.window < 100
+    assert not targets(data) & times(data, data.train)

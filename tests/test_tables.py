@@ -103,6 +103,17 @@ def test_an_index_of_dates_is_the_time() -> None:
     assert periods.grids[0].text(np.array([1])) == ["2000-02-01"]
 
 
+@pytest.mark.parametrize("name", [None, "month"])
+def test_the_name_of_an_index_of_dates_finds_it_again(name: str | None) -> None:
+    """A run reads new data with the columns of its training data."""
+    frame = pd.DataFrame({"y": np.arange(14.0)}, index=pd.date_range("2000-01-31", periods=14, freq="ME", name=name))
+    first = table(frame)
+    again = read(frame, first.columns)
+    assert isinstance(again, Series)
+    assert again.columns == first.columns
+    assert again.grids == first.grids
+
+
 def test_truth_values_are_numbers() -> None:
     frame = pd.DataFrame({"y": ["1", "2"], "holiday": ["True", "false"], "open": [True, False]})
     series = table(frame, values=("y",), known=("holiday", "open"))

@@ -9,9 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tdvae.errors import InputError
 from tdvae.forecasting.choice import FOLDER, Candidates, candidates
 from tdvae.forecasting.forecaster import Forecaster, check_output
+from tdvae.forecasting.gaps import takes_gaps
 from tdvae.forecasting.own_data import evaluate, origins, tables
 from tdvae.forecasting.preparation import OwnData, prepare
 from tdvae.forecasting.recipe import Recipe, recipe
@@ -55,7 +58,11 @@ def fit_file(file: Path, options: Options, run_dir: Path, resume: bool) -> None:
     if len(made.recipes) > 1:
         print(_choice(run_dir, result))
     if result.steps < next(iter(made.recipes.values())).config.steps:
-        print(f"stopped early at step {result.steps}: no better validation since step {result.best_step}")
+        chosen_by = "loss" if own.encoding.kind == "picture" else "forecasts"
+        print(
+            f"stopped early at step {result.steps}: no better {chosen_by} of the validation part since step "
+            f"{result.best_step}"
+        )
     if result.finished.get("improved") == 0:
         print(
             "training did not clearly improve the forecasts of the validation part, so the model is the linear "
@@ -85,6 +92,7 @@ def _judge(own: OwnData, name: str, run_dir: Path, seed: int) -> list[str]:
             own.test.sequences,
             origins(own.test, own.longest_jump),
             f"{name}: forecasts of held-out sequences",
+            own.encoding,
         )
         folder.write_file("forecasts.png", picture)
         written.append(f"wrote {run_dir / 'forecasts.png'}")
@@ -149,8 +157,15 @@ def forecast_file(
 ) -> None:
     """Forecast what follows the data of a file, and write it to a new file."""
     check_output(out)
-    forecasts = Forecaster.load(run).forecast(data, steps, quantiles, samples, seed)
+    forecaster = Forecaster.load(run)
+    forecasts = forecaster.forecast(data, steps, quantiles, samples, seed)
     forecasts.write(out)
+    missing = sum(int(np.isnan(each).sum()) for each in forecasts.series.x if each.dtype.kind == "f")
+    if missing and not takes_gaps(forecaster.model):
+        print(
+            f"{missing} missing number(s): replaced by the model's own forecasts of one step, since its training data "
+            "had none"
+        )
     print(
         f"{out}: {len(forecasts.series)} sequence(s), {len(steps)} step(s) ahead, {len(forecasts.channels)} channel(s)"
     )

@@ -22,7 +22,8 @@ from torch import Tensor
 from tdvae.distributions import LOG_2PI, Bernoulli, Categorical, DiagonalNormal, Distribution
 from tdvae.errors import InputError
 from tdvae.forecasting.baselines import Standard, find_season, fit_baselines
-from tdvae.forecasting.origins import Origins, mean_and_error, observed, rolling_origins
+from tdvae.forecasting.gaps import fill, takes_gaps
+from tdvae.forecasting.origins import LEAST_BLOCKS, Origins, mean_and_error, observed, rolling_origins
 from tdvae.likelihood import forecast, log_mean_exp, pair_log_weights
 from tdvae.models import TDVAE, Model
 from tdvae.models.config import RecurrentConfig
@@ -89,6 +90,7 @@ class Evaluation:
             **self.measures,
             "nll_difference": {str(dt): each.difference for dt, each in comparisons.items()},
             "nll_difference_error": {str(dt): each.error for dt, each in comparisons.items()},
+            "nll_difference_blocks": {str(dt): float(each.blocks) for dt, each in comparisons.items()},
             "nll_sampling_error": self.sampling_errors,
         }
 
@@ -113,16 +115,20 @@ class Evaluation:
     def comparisons(self) -> dict[int, Comparison]:
         """The model and the best of the others, by δt."""
         best = {dt: self.best_baseline(dt) for dt in self.scores["tdvae"]}
-        return {dt: Comparison(name, *self.difference(dt, "tdvae", name)) for dt, name in best.items()}
+        return {
+            dt: Comparison(name, *self.difference(dt, "tdvae", name), len(self.blocks[dt].unique()))
+            for dt, name in best.items()
+        }
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The NLL of the model minus that of the best baseline, and its standard error."""
+    """The NLL of the model minus that of the best baseline, its standard error, and from how many blocks that is."""
 
     baseline: str
     difference: float
     error: float
+    blocks: float = math.inf
 
     @property
     def better(self) -> bool:
@@ -131,6 +137,18 @@ class Comparison:
     @property
     def worse(self) -> bool:
         return self.difference > 2 * self.error
+
+    @property
+    def perhaps_better(self) -> bool:
+        """Whether the model is ahead, but there are too few blocks for a standard error."""
+        return self.difference < 0 and self.blocks < LEAST_BLOCKS
+
+    def clause(self) -> str:
+        """What is said about a δt at which the model is not clearly better."""
+        label = LABELS.get(self.baseline, self.baseline)
+        if self.perhaps_better:
+            return f"it is ahead of {label}, perhaps by chance"
+        return f"{label} {'is better' if self.worse else 'serves as well'}"
 
 
 def comparisons(nll: Measures, measures: Measures) -> dict[int, Comparison]:
@@ -141,22 +159,22 @@ def comparisons(nll: Measures, measures: Measures) -> dict[int, Comparison]:
             min(others, key=lambda name: others[name][dt]["mean"]),
             difference["mean"],
             measures["nll_difference_error"][dt]["mean"],
+            measures["nll_difference_blocks"][dt]["mean"],
         )
         for dt, difference in measures["nll_difference"].items()
     }
 
 
 def verdict(comparisons: dict[int, Comparison]) -> str:
-    """The comparison in words. A difference counts if it is above two standard errors."""
+    """The comparison in words. A difference counts if it is above two standard errors, which need some blocks."""
     better = [dt for dt, each in comparisons.items() if each.better]
     rest = {dt: each for dt, each in comparisons.items() if not each.better}
-    others: dict[tuple[str, bool], list[int]] = {}
+    others: dict[str, list[int]] = {}
     for dt, each in rest.items():
-        others.setdefault((LABELS.get(each.baseline, each.baseline), each.worse), []).append(dt)
-    clauses = [
-        f"at {list_dt(dts)} {label} {'is better' if worse else 'serves as well'}"
-        for (label, worse), dts in others.items()
-    ]
+        others.setdefault(each.clause(), []).append(dt)
+    clauses = [f"at {list_dt(dts)} {clause}" for clause, dts in others.items()]
+    if not better and any(each.perhaps_better for each in rest.values()):
+        return f"The test part is too short to tell whether the model is worth using: {', '.join(clauses)}."
     if not better:
         return f"The model is not worth using on these data: {', '.join(clauses)}."
     gains = [-comparisons[dt].difference for dt in better]
@@ -237,6 +255,7 @@ def model_scores(
     """The scores of a model by δt. ``train`` determines the units."""
     standard = Standard.of(train) if test.x.is_floating_point() else None
     many = isinstance(model, TDVAE) and math.prod(test.x.shape[2:]) > FEW_DIMENSIONS and standard is not None
+    many = many and (test.observed is None or takes_gaps(model))  # else the posterior cannot be given the target
     found = {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed))
@@ -287,17 +306,18 @@ def beliefs_at(model: Model, sequences: Sequences, at: Origins) -> tuple[Sequenc
     """The sequence of each origin, and the belief after its first t observations.
 
     A belief of a TD-VAE is for sampling states only: its codes are computed for all steps at once, without the carry
-    that an online update would need.
+    that an online update would need. Missing values are filled if the model does not take gaps.
     """
     chosen = sequences.select(at.row)
+    seen = fill(model, chosen.until(at.t))
     last = int(at.t.max())
     if isinstance(model, TDVAE):
-        codes = model.filter(chosen.until(at.t)).codes[torch.arange(len(at)), at.t]
-        return chosen, Belief(codes, (), model.features_at(chosen, at.t))
+        codes = model.filter(seen).codes[torch.arange(len(at)), at.t]
+        return chosen, Belief(codes, (), model.features_at(seen, at.t))
     belief = model.initial(len(at))
     kept: list[Tensor | None] = _tensors(belief)
     for t in range(1, last + 1):
-        belief = _update(model, belief, chosen, t)
+        belief = _update(model, belief, seen, t)
         reached = at.t == t
         kept = [_put(old, new, reached) for old, new in zip(kept, _tensors(belief), strict=True)]
     code, x, *carry = kept

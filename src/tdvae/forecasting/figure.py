@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from tdvae.forecasting.encoding import Encoding
 from tdvae.forecasting.evaluation import LABELS, Evaluation, actions_after, beliefs_at
 from tdvae.forecasting.origins import Origins
+from tdvae.forecasting.series import Array
 from tdvae.likelihood import forecast
 from tdvae.models import Model
 from tdvae.reporting.results import Measures
@@ -33,16 +35,27 @@ COLOURS = {
 }
 
 
-def draw(evaluation: Evaluation, model: Model, test: Sequences, origins: Origins, title: str = "") -> bytes:
-    """Draw the evaluation of a model of continuous observations; the content of a PNG file."""
+def draw(
+    evaluation: Evaluation,
+    model: Model,
+    test: Sequences,
+    origins: Origins,
+    title: str = "",
+    encoding: Encoding | None = None,
+) -> bytes:
+    """Draw the evaluation of a model of continuous observations; the content of a PNG file.
+
+    With an encoding the fans are in the user's units, else in those of the model.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 6.4), layout="constrained")
     axes = figure.subplots(2, FANS)
     longest = max(evaluation.scores["tdvae"])
     for axis, origin in zip(axes[0], _spaced(origins.with_target(test, longest), FANS), strict=False):
-        draw_fan(axis, model, test, origin, longest)
-    axes[0, 0].set_ylabel("x, first dimension" if test.x[0, 0].numel() > 1 else "x")
+        draw_fan(axis, model, test, origin, longest, encoding)
+    first = "x, first dimension" if test.x[0, 0].numel() > 1 else "x"
+    axes[0, 0].set_ylabel(first if encoding is None else encoding.channels[0])
     axes[0, 0].legend(fontsize=8, loc="upper left")
     draw_scores(axes[1, 0], evaluation.measures["nll"], "NLL, nats per dimension")
     draw_scores(axes[1, 1], evaluation.measures["crps"], "CRPS, standard deviations")
@@ -63,25 +76,29 @@ def _spaced(origins: Origins, count: int) -> list[Origins]:
 
 
 @torch.no_grad()
-def draw_fan(axis: Axes, model: Model, test: Sequences, origin: Origins, longest: int) -> None:
+def draw_fan(
+    axis: Axes, model: Model, test: Sequences, origin: Origins, longest: int, encoding: Encoding | None = None
+) -> None:
     """The forecasts of the first dimension 1 to ``longest`` steps after one origin, and what was observed."""
     sequence, belief = beliefs_at(model, test, origin)
     t, length = int(origin.t[0]), int(sequence.lengths[0])
     steps = list(range(1, min(longest, length - t) + 1))
-    bounds: list[list[float]] = []
+    bounds: list[Array] = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         for dt in steps:
             density = forecast(model, belief, dt, SAMPLES, actions_after(sequence, origin, dt))
-            bounds.append([float(density.quantile(p).flatten()[0]) for p in (0.05, 0.25, 0.5, 0.75, 0.95)])
+            quantiles = torch.stack([density.quantile(p)[0] for p in (0.05, 0.25, 0.5, 0.75, 0.95)])
+            bounds.append(_first_dimension(quantiles, encoding))
     low, lower, median, upper, high = zip(*bounds, strict=True)
     axis.fill_between(steps, low, high, color="C3", alpha=0.15, lw=0, label="90 %")
     axis.fill_between(steps, lower, upper, color="C3", alpha=0.3, lw=0, label="50 %")
     axis.plot(steps, median, color="C3", label="median")
     first = max(0, t - PAST)
+    x = missing_as_nan(sequence.x[0], None if sequence.observed is None else sequence.observed[0])
     axis.plot(
         range(first - t + 1, length - t + 1),
-        _first_dimension(sequence)[first:length],
+        _first_dimension(x, encoding)[first:length],
         "k.-",
         ms=3,
         lw=0.7,
@@ -92,10 +109,10 @@ def draw_fan(axis: Axes, model: Model, test: Sequences, origin: Origins, longest
     axis.set_xlabel("steps after the origin")
 
 
-def _first_dimension(sequence: Sequences) -> Tensor:
-    """The first dimension of one sequence, NaN where it is missing."""
-    x = sequence.x[0].flatten(1)[:, 0]
-    return x if sequence.observed is None else missing_as_nan(x, sequence.observed[0].flatten(1)[:, 0])
+def _first_dimension(x: Tensor, encoding: Encoding | None) -> Array:
+    """The first dimension of observations (n, *event), in the units of the encoding."""
+    values: Array = x.numpy() if encoding is None else encoding.decode(x)
+    return values.reshape(len(values), -1)[:, 0]
 
 
 def draw_scores(axis: Axes, scores: Measures, label: str, names: dict[str, str] = LABELS) -> None:

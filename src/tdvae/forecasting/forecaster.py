@@ -18,6 +18,7 @@ from tdvae.checks import LONGEST_JUMP, Range, Seed, check_fields, checked
 from tdvae.distributions import DiagonalNormal
 from tdvae.errors import InputError
 from tdvae.forecasting.encoding import Encoding
+from tdvae.forecasting.gaps import fill
 from tdvae.forecasting.own_data import RunData
 from tdvae.forecasting.series import Array, Series
 from tdvae.forecasting.sources import ARRAY_FILES, Source
@@ -67,6 +68,8 @@ class Forecasts:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row per sequence, step and channel: the sequence's id, the time, the step, the channel, the numbers."""
+        if self._pictures:
+            raise InputError(f"rows: expected observations with channels, got pictures of shape {self.mean.shape[2:]}")
         count = len(self.channels)
         mean = self.mean.reshape(*self.mean.shape[:2], count, -1)
         quantiles, samples = (each.reshape(*each.shape[:3], count) for each in (self.quantiles, self.samples))
@@ -82,6 +85,10 @@ class Forecasts:
                         **{f"q{q:g}": float(quantiles[i, n, s, c]) for i, q in enumerate(self.quantile_levels)},
                         **{f"sample_{i + 1}": float(samples[i, n, s, c]) for i in range(len(samples))},
                     }
+
+    @property
+    def _pictures(self) -> bool:
+        return math.prod(self.samples.shape[3:]) > len(self.channels)  # pixels have no names
 
     def _labels(self, number: int, step: int) -> dict[str, Any]:
         labels: dict[str, Any] = {}
@@ -108,7 +115,7 @@ class Forecasts:
         if ending in ARRAY_FILES:
             steps, levels = np.array(self.steps), np.array(self.quantile_levels)
             np.savez(buffer, steps=steps, levels=levels, mean=self.mean, quantiles=self.quantiles, samples=self.samples)
-        elif self.mean.ndim > 3 and self.mean[0, 0].size > 1_000:
+        elif self._pictures or (self.mean.ndim > 3 and self.mean[0, 0].size > 1_000):
             raise InputError(f"out: expected a .npz file for observations of shape {self.mean.shape[2:]}, got {path}")
         elif ending in (".parquet", ".pq"):
             self.frame().to_parquet(buffer)
@@ -244,7 +251,8 @@ class Forecaster:
         """The belief after the last observation. A model of windows is given as many steps as a window has."""
         seen = length if self.data.window is None else min(length, self.data.window)
         cut = {name: t[:, length - seen : length] for name, t in sequences.named().items() if name != "lengths"}
-        return belief_at(self.model, Sequences(lengths=torch.full((len(sequences),), seen), **cut), seen)
+        recent = Sequences(lengths=torch.full((len(sequences),), seen), **cut)
+        return belief_at(self.model, fill(self.model, recent), seen)
 
     def _sample(self, belief: Belief, steps: tuple[int, ...], count: int, actions: Tensor | None) -> Array:
         """Sampled futures: the jumps from each requested step to the next follow each other."""

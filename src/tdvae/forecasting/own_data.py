@@ -102,7 +102,7 @@ def evaluate(
     model: Model, data: Sequences, held_out: HeldOut, longest_jump: int, seed: int, season: int | None = None
 ) -> Evaluation:
     """Forecasts of the test sequences by δt from rolling origins, beside baselines fitted on the training part."""
-    horizons = [dt for dt in HORIZONS if dt <= longest_jump]
+    horizons = [*(dt for dt in HORIZONS if dt < longest_jump), longest_jump]
     if isinstance(model.config, ConvTDVAEConfig):
         return _evaluate_pictures(model, data, held_out.sequences, horizons, seed)
     return evaluate_forecasts(model, data, held_out.sequences, horizons, season, seed, origins(held_out, longest_jump))

@@ -144,10 +144,10 @@ def prepare(
     series = read(source, columns)
     if isinstance(series, Recording):
         return _prepare_recording(series, longest_jump, window, stride, seed, columns)
-    notes = list(series.notes)
+    notes, joined = list(series.notes), None
     if test is None and series.grids is None and (joined := join_overlapping(series)) is not None:
         count, series = len(series), joined.series
-        window, stride = window or joined.window, max(stride, joined.stride)
+        stride = max(stride, joined.stride)
         notes.append(
             f"x: {joined.windows} of {count} sequences overlap; they were put together to {len(series)} series, which "
             "are split so that no test target is in training"
@@ -168,12 +168,25 @@ def prepare(
         held_out,
         shares,
     )
+    if joined is not None and window is None:
+        window = min(joined.window, max(map(len, parts.train)))
     own = _assemble(series, parts, longest_jump, window, stride, calendar, notes, _digest(source))
-    if season is not None and not 1 <= season < own.history.horizon:
+    if season is not None:
+        _check_season(season, own)
+    return replace(own, season=season)
+
+
+def _check_season(season: int, own: OwnData) -> None:
+    """Raise if a season is longer than what is seen before a forecast."""
+    if season >= own.history.horizon:
         raise InputError(
             f"season: expected 1 to {own.history.horizon - 1} steps, as in the training part, got {season}"
         )
-    return replace(own, season=season)
+    if own.window is not None and season > own.window - own.longest_jump:
+        raise InputError(
+            f"season: expected 1 to {own.window - own.longest_jump} steps, as a window of {own.window} steps has "
+            f"before jumps of up to {own.longest_jump}, got {season}; use a longer window"
+        )
 
 
 def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:

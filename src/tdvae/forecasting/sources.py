@@ -23,7 +23,7 @@ Source = Any  # a path, a DataFrame of pandas or polars, an array, a list of arr
 def read(source: Source, columns: Columns | None = None, future: bool = False) -> Series | Recording:
     """Read sequences in their own units; a file of `tdvae record` is opened as a `Recording`.
 
-    With ``future``, arrays of known inputs may go on after the last observation.
+    With ``future``, arrays of known inputs may go on after the last observation, and so may x, with NaN.
     """
     columns = columns or Columns()
     if is_frame(source):
@@ -116,7 +116,18 @@ def _from_mapping(arrays: Mapping[str, Any], columns: Columns, source: str, futu
         groups = [str(value) for value in np.asarray(by_role["group"]).ravel()]
         if len(groups) != len(x):
             raise InputError(f"group: expected one for each of the {len(x)} sequences, got {len(groups)}")
+    if future:
+        x = [_until_last_observation(each) for each in x]
+        rewards = rewards and [own[: len(each)] for own, each in zip(rewards, x, strict=True)]
     return Series(x, columns, known, whole, rewards, groups=groups, source=source)
+
+
+def _until_last_observation(x: Array) -> Array:
+    """x without the missing steps at its end, where a forecast begins. It is left as it is if all are missing."""
+    if x.dtype.kind != "f":
+        return x
+    seen = np.flatnonzero(np.isfinite(x.reshape(len(x), -1)).any(1))
+    return x[: seen[-1] + 1] if len(seen) else x
 
 
 def _sequences(name: str, values: Any, lengths: Any) -> list[Array]:

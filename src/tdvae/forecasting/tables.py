@@ -125,16 +125,19 @@ def from_frame(frame: Any, columns: Columns, source: str = "data") -> Series:
     """The sequences of a DataFrame.
 
     Without ``columns.time``, a pandas index of time stamps is the time; else a column of dates, if there is exactly
-    one; else rows follow each other. Without ``columns.values``, all columns without another role are values.
+    one; else rows follow each other. ``columns.time`` may also name that index, which is called "time" if it has no
+    name. Without ``columns.values``, all columns without another role are values.
     """
     pandas = _require()
     if not isinstance(frame, pandas.DataFrame):
         frame = frame.to_pandas()
     if isinstance(frame.index, pandas.PeriodIndex):
         frame = frame.set_axis(frame.index.to_timestamp())
-    if columns.time is None and isinstance(frame.index, pandas.DatetimeIndex):
-        frame = frame.rename_axis(index=frame.index.name or "time").reset_index()
-        columns = replace(columns, time=frame.columns[0])
+    if isinstance(frame.index, pandas.DatetimeIndex):
+        name = str(frame.index.name or "time")
+        if columns.time is None or (columns.time == name and name not in frame.columns):
+            frame = frame.rename_axis(index=name).reset_index()
+            columns = replace(columns, time=name)
     return _Reader(frame.set_axis([str(name) for name in frame.columns], axis=1), columns, source).series()
 
 
