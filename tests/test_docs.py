@@ -14,6 +14,7 @@ import pytest
 import tyro
 
 from tdvae.cli import Command, Run
+from tdvae.experiments.registry import load
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -174,7 +175,7 @@ def test_linked_files_exist(page: str) -> None:
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
 def test_published_command_can_be_repeated(path: Path) -> None:
-    """Neither it nor the command of a block has --resume or an absolute path."""
+    """Neither it nor the command of a block has --resume or an absolute path; what it runs exists."""
     content = json.loads(path.read_text())
     commands = [
         entry["command"].split() for entry in (content, *content.get("blocks", {}).values()) if "command" in entry
@@ -183,3 +184,5 @@ def test_published_command_can_be_repeated(path: Path) -> None:
     for command in commands:
         assert "--resume" not in command
         assert not [part for part in command if part.startswith("/")]
+        if command[:2] == ["tdvae", "run"] and "--preset" in command:
+            assert command[command.index("--preset") + 1] in load(command[2]).presets
