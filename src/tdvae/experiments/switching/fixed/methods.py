@@ -88,6 +88,8 @@ METHODS = {
         grid.next_step_config,
         partial(weighted_next_step_loss, share=0.4),
     ),
-    "tdvae_placeless": Method("TD-VAE", "#e8a0a9", False, tdvae_config, path_gradient_loss, placeless_jumps),
-    "next_step": Method("next-step predictor", "#93b7ca", False, grid.next_step_config, next_step_loss),
+    "tdvae_placeless": Method(
+        "TD-VAE, switch unknown", "#e8a0a9", False, tdvae_config, path_gradient_loss, placeless_jumps
+    ),
+    "next_step": Method("next-step, switch unknown", "#93b7ca", False, grid.next_step_config, next_step_loss),
 }
