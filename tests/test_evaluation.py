@@ -451,6 +451,29 @@ def test_left_out_blocks_show_errors_that_single_steps_hide() -> None:
     assert found["tdvae"]["20"] >= found["linear"]["20"]
 
 
+def test_the_regression_is_less_certain_of_what_was_not_observed_lately() -> None:
+    """A random walk whose last four values are missing in one of two columns: from there five steps, not one."""
+    torch.manual_seed(0)
+    x = torch.randn(60, 40, 2).cumsum(1)
+    observed = torch.ones_like(x, dtype=torch.bool)
+    observed[0, 5] = False  # so that the model takes gaps
+    train = Sequences(x, torch.full((60,), 40), observed=observed)
+    model = tdvae.recipe(train, longest_jump=8, steps=1, state="linear", **SMALL).learner.model
+    assert isinstance(model, tdvae.TDVAE)
+    assert model.linear is not None
+    fit_linear_part(model, train)
+    late = observed.clone()
+    late[:, 16:20, 1] = False
+    sigma = {}
+    for name, mask in (("whole", observed), ("gap", late)):
+        belief = tdvae.belief_at(model, Sequences(x, torch.full((60,), 40), observed=mask), 20)
+        density = tdvae.forecast(model, belief, 1, samples=2).components
+        assert isinstance(density, DiagonalNormal)
+        sigma[name] = density.sigma[0, 1]
+    assert float(sigma["gap"][0]) == pytest.approx(float(sigma["whole"][0]))
+    assert float(sigma["gap"][1] / sigma["whole"][1]) == pytest.approx(math.sqrt(5), rel=0.15)
+
+
 def driven(n: int, steps: int = 30, seed: int = 0) -> Sequences:
     """A decaying response to actions, observed with noise: past actions tell what single observations do not."""
     torch.manual_seed(seed)

@@ -42,7 +42,10 @@ class LinearForecast(nn.Module):
             means = means + torch.einsum("...a,jao->...jo", past, self.past_action_weight)
             means = means + torch.einsum("...a,jao->...jo", self.flat_actions(actions, dt), self.action_weight)
         chosen = index[..., None, None].expand(*index.shape, 1, means.shape[-1])
-        return torch.cat([means.gather(-2, chosen)[..., 0, :], self.log_sigma[index]], dim=-1)
+        # If the last observation of a dimension is older, its σ is that of a jump from there.
+        older = (index[..., None] + self._missing_steps(window)).clamp(max=self.jumps - 1)
+        log_sigma = self.log_sigma[older, torch.arange(means.shape[-1], device=index.device)]
+        return torch.cat([means.gather(-2, chosen)[..., 0, :], log_sigma], dim=-1)
 
     def values(self, window: Tensor) -> Tensor:
         """The values in a window of features, (..., lags, outputs), the last observation first.
@@ -50,14 +53,23 @@ class LinearForecast(nn.Module):
         If the features hold values and their mask, a missing value is replaced by the last observed one before it, or
         by 0, the mean of the training data.
         """
+        values, known = self._parts(window)
+        return values if known is None else F.pad(values, (0, 0, 0, 1)).gather(-2, known)
+
+    def _missing_steps(self, window: Tensor) -> Tensor:
+        """How many of the last observations are missing, by dimension, (..., outputs)."""
+        values, known = self._parts(window)
+        return torch.zeros_like(values[..., 0, :], dtype=torch.long) if known is None else known[..., 0, :]
+
+    def _parts(self, window: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The values in a window, (..., lags, outputs), and the lags of the last observed ones; None if all are."""
         features = window.unflatten(-1, (self.lags, -1))
         size = self.bias.shape[-1]
         values, mask = features[..., :size], features[..., size : features.shape[-1] - self.actions]
         if not mask.shape[-1]:
-            return values
+            return values, None
         lag = torch.arange(self.lags, device=window.device)[:, None]
-        known = torch.where(mask > 0.5, lag, self.lags).flip(-2).cummin(-2).values.flip(-2)
-        return F.pad(values, (0, 0, 0, 1)).gather(-2, known)
+        return values, torch.where(mask > 0.5, lag, self.lags).flip(-2).cummin(-2).values.flip(-2)
 
     def past_actions(self, window: Tensor) -> Tensor:
         """The actions before the observations of a window of features, (..., lags, A)."""
