@@ -1,4 +1,4 @@
-"""The trainings that are compared: TD-VAE and the next-step predictor, with and without the place of the switch."""
+"""The trainings that are compared: TD-VAE and the next-step predictor, with and without the time of the last switch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tdvae.data.switching import LAST, OPENING
-from tdvae.experiments.switching.grid import DECODER, next_step_config, tdvae_config
+from tdvae.experiments.switching import grid
 from tdvae.experiments.switching.pairs import UNINFORMATIVE_STEPS, Around, Bridging
 from tdvae.jumps import Consecutive, Jumps, Mixture, Uniform, Widening
 from tdvae.models import NextStep, TDVAEConfig
@@ -18,6 +18,7 @@ from tdvae.models.config import RecurrentConfig
 from tdvae.objectives import Objective, next_step_loss, tdvae_loss
 from tdvae.types import Pairs, PredictionTerms, Sequences
 
+LATENT = 8  # numbers of TD-VAE's state; with the five of the other experiment it remembers slightly less
 AFTER_SWITCH = 10  # steps after the last switch: there the next observation depends most on what was remembered
 
 
@@ -35,10 +36,20 @@ def weighted_next_step_loss(model: NextStep, sequences: Sequences, pairs: Pairs,
     return PredictionTerms((1 - share) * mean(sequences.mask) + share * mean((after > 0) & (after <= AFTER_SWITCH)))
 
 
+def tdvae_config(size: int) -> TDVAEConfig:
+    """Return the config of TD-VAE with an LSTM of this size."""
+    return replace(grid.tdvae_config(size), latent=LATENT)
+
+
 def with_observed_state(config: TDVAEConfig) -> TDVAEConfig:
     """The same with the observation in the state and, like the next-step predictor, a head that predicts σ."""
     return replace(
-        config, likelihood="gaussian", noise="predicted", decoder=DECODER, observed_state=True, smoothing_sees_b2=True
+        config,
+        likelihood="gaussian",
+        noise="predicted",
+        decoder=grid.DECODER,
+        observed_state=True,
+        smoothing_sees_b2=True,
     )
 
 
@@ -51,7 +62,7 @@ class Method:
 
     label: str
     colour: str
-    knows: bool  # whether it is given the place of the last switch
+    knows: bool  # whether it is given the time of the last switch
     config: Callable[[int], RecurrentConfig]  # of an LSTM size
     objective: Objective
     jumps: Callable[[int], Jumps] | None = None  # of an interval; None for the next-step predictor
@@ -69,14 +80,14 @@ def placeless_jumps(interval: int) -> Jumps:
 
 
 METHODS = {
-    "tdvae": Method("TD-VAE, knows the place", "#d1495b", True, tdvae_config, path_gradient_loss, jumps_around_switch),
+    "tdvae": Method("TD-VAE, switch known", "#d1495b", True, tdvae_config, path_gradient_loss, jumps_around_switch),
     "next_step_weighted": Method(
-        "next-step, knows the place",
+        "next-step, switch known",
         "#2e6f95",
         True,
-        next_step_config,
+        grid.next_step_config,
         partial(weighted_next_step_loss, share=0.4),
     ),
     "tdvae_placeless": Method("TD-VAE", "#e8a0a9", False, tdvae_config, path_gradient_loss, placeless_jumps),
-    "next_step": Method("next-step predictor", "#93b7ca", False, next_step_config, next_step_loss),
+    "next_step": Method("next-step predictor", "#93b7ca", False, grid.next_step_config, next_step_loss),
 }

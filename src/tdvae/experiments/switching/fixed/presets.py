@@ -19,11 +19,10 @@ class Preset(Grid):
     observed_state: bool = True  # whether TD-VAE's state contains the observation
 
 
-# docs/switching.md explains these choices.
+# docs/switching.md explains these choices. The number of pairs is that of the time steps: see `Switching.training`.
 _TRAIN = TrainConfig(
     steps=3_000,
     batch_size=32,
-    pairs=32,
     optimizer="muon",
     muon_matrices="all",
     learning_rate=1e-2,
@@ -39,7 +38,7 @@ _TRAIN = TrainConfig(
 
 PRESETS = {
     "smoke": Preset(
-        train=replace(_TRAIN, steps=4, batch_size=4, pairs=4, validate_every=2, checkpoint_every=2, log_every=2),
+        train=replace(_TRAIN, steps=4, batch_size=4, validate_every=2, checkpoint_every=2, log_every=2),
         sizes=(6,),
         intervals=(4, 2),
         runs=2,
