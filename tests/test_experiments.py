@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -387,7 +388,7 @@ def test_fit_eval_and_rollout_of_own_data(
     command(["fit", str(tmp_path / "mine.npz"), *FAST, "--run-dir", run], monkeypatch)
     output = " ".join(capsys.readouterr().out.split())
     assert "mine.npz: forecasts of held-out sequences" in output
-    assert "The model is" in output  # the verdict
+    assert re.search("The (model is|test part is too short to tell whether the model is) ", output)  # the verdict
 
     first, again, other = (output_of(["eval", run, "--seed", seed], monkeypatch, capsys) for seed in ("5", "5", "6"))
     assert_results(first)
@@ -398,7 +399,7 @@ def test_fit_eval_and_rollout_of_own_data(
     assert first["measures"][sampled]["tdvae"] != other["measures"][sampled]["tdvae"]
     assert nll["marginal"] == other["measures"]["nll"]["marginal"]  # the same held-out sequences
     of_numbers = {"crps", "rmse", "coverage_50", "coverage_90"}
-    differences = {"nll_difference", "nll_difference_error", "nll_sampling_error"}
+    differences = {"nll_difference", "nll_difference_error", "nll_difference_blocks", "nll_sampling_error"}
     assert set(first["measures"]) == {"nll", *differences, *(of_numbers if continuous else [])}
     assert {"last_value", "linear"} <= set(nll) if continuous else set(nll) == {"tdvae", "marginal"}
     for by_dt in nll.values():
