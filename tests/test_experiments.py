@@ -403,7 +403,7 @@ def test_fit_eval_and_rollout_of_own_data(
     assert set(first["measures"]) == {"nll", *differences, *(of_numbers if continuous else [])}
     assert {"last_value", "linear"} <= set(nll) if continuous else set(nll) == {"tdvae", "marginal"}
     for by_dt in nll.values():
-        assert list(by_dt) == ["1", "2"]
+        assert list(by_dt) == ["1", "2", "3"]  # the longest jump
         assert all(math.isfinite(number["mean"]) for number in by_dt.values())
     assert json.loads((tmp_path / "run" / "results.json").read_text())["measures"]["nll"].keys() == nll.keys()
     assert (tmp_path / "run" / "forecasts.png").exists() is continuous
