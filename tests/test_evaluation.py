@@ -21,21 +21,19 @@ from tdvae.distributions import DiagonalNormal
 from tdvae.forecasting import figure
 from tdvae.forecasting.baselines import PENALTIES, Standard, find_season, fit_baselines, last_observed, regress
 from tdvae.forecasting.evaluation import (
-    Comparison,
     Evaluation,
     Scores,
     _score_batch,
     beliefs_at,
-    comparisons,
     evaluate,
     gaussian_crps,
     gaussian_scores,
     model_scores,
     sample_crps,
-    verdict,
 )
-from tdvae.forecasting.linear import fit_linear_part
+from tdvae.forecasting.linear import Candidate, Fitted, average, fit_linear_part
 from tdvae.forecasting.origins import Origins, held_out_origins, observed, rolling_origins
+from tdvae.forecasting.verdict import Comparison, comparisons, verdict
 from tdvae.models import Model
 from tdvae.models.config import NextStepConfig
 from tdvae.models.decoders import GaussianDecoder
@@ -451,6 +449,105 @@ def test_left_out_blocks_show_errors_that_single_steps_hide() -> None:
     fit_linear_part(model, train)
     found = evaluate(model, train, later, (20,), samples=2).measures["coverage_90"]
     assert found["tdvae"]["20"] >= found["linear"]["20"]
+
+
+def test_the_regression_is_less_certain_of_what_was_not_observed_lately() -> None:
+    """A random walk whose last four values are missing in one of two columns: from there five steps, not one."""
+    torch.manual_seed(0)
+    x = torch.randn(60, 40, 2).cumsum(1)
+    observed = torch.ones_like(x, dtype=torch.bool)
+    observed[0, 5] = False  # so that the model takes gaps
+    train = Sequences(x, torch.full((60,), 40), observed=observed)
+    model = tdvae.recipe(train, longest_jump=8, steps=1, state="linear", **SMALL).learner.model
+    assert isinstance(model, tdvae.TDVAE)
+    assert model.linear is not None
+    fit_linear_part(model, train)
+    late = observed.clone()
+    late[:, 16:20, 1] = False
+    sigma = {}
+    for name, mask in (("whole", observed), ("gap", late)):
+        belief = tdvae.belief_at(model, Sequences(x, torch.full((60,), 40), observed=mask), 20)
+        density = tdvae.forecast(model, belief, 1, samples=2).components
+        assert isinstance(density, DiagonalNormal)
+        sigma[name] = density.sigma[0, 1]
+    assert float(sigma["gap"][0]) == pytest.approx(float(sigma["whole"][0]))
+    assert float(sigma["gap"][1] / sigma["whole"][1]) == pytest.approx(math.sqrt(5), rel=0.15)
+
+
+def driven(n: int, steps: int = 30, seed: int = 0) -> Sequences:
+    """A decaying response to actions, observed with noise: past actions tell what single observations do not."""
+    torch.manual_seed(seed)
+    actions, noise, y, x = torch.randn(n, steps, 1), 0.5 * torch.randn(n, steps, 1), torch.zeros(n, 1), []
+    for t in range(steps):
+        y = 0.9 * y + actions[:, t]
+        x.append(y + noise[:, t])
+    return tdvae.data.from_arrays(torch.stack(x, 1), actions=actions)
+
+
+def test_the_regression_is_given_past_actions_where_they_help() -> None:
+    """Without noise in the dynamics the last 20 actions determine the next observation up to its noise of 0.5."""
+    train, held_out = driven(100), driven(50, seed=1)
+    model = tdvae.recipe(train, longest_jump=3, steps=1, state="linear", **SMALL).learner.model
+    assert isinstance(model, tdvae.TDVAE)
+    assert model.linear is not None
+    weights = fit_linear_part(model, train)
+    assert weights is not None
+    assert all(candidate.past_actions for of_dt in weights.values() for candidate in of_dt)
+    measures = evaluate(model, train, held_out, (1, 3), samples=3).measures
+    for dt in ("1", "3"):
+        assert measures["nll"]["tdvae"][dt] < measures["nll"]["linear"][dt] + 0.03
+    model.linear.past_action_weight.zero_()
+    without = evaluate(model, train, held_out, (1, 3), samples=3).measures
+    assert without["nll"]["tdvae"]["1"] > measures["nll"]["tdvae"]["1"] + 0.5
+
+
+def test_past_actions_are_not_used_where_they_say_nothing() -> None:
+    torch.manual_seed(0)
+    train = tdvae.data.from_arrays(torch.randn(40, 30, 1).cumsum(1), actions=torch.randn(40, 30, 2))
+    model = tdvae.recipe(train, longest_jump=3, steps=1, state="linear", **SMALL).learner.model
+    assert isinstance(model, tdvae.TDVAE)
+    weights = fit_linear_part(model, train)
+    assert weights is not None
+    assert not any(candidate.past_actions for candidate in weights[1])
+
+
+def test_many_rows_make_the_average_of_regressions_sharp() -> None:
+    """An error 5 % larger leaves little weight if it is that of 10,000 rows, and much if it is that of 100."""
+    share = {}
+    for rows in (100, 10_000):
+        there, nothing = torch.ones(rows, 1, dtype=torch.bool), torch.zeros(1, 0, 1)
+        fits = {
+            Candidate("last", lags): Fitted(
+                torch.zeros(1, 1, 1), nothing, nothing[0], torch.zeros(1), torch.full((rows, 1), error), there
+            )
+            for lags, error in ((1, 1.0), (2, 1.05))
+        }
+        share[rows] = average(fits)[1][Candidate("last", 2)]
+    assert share[100] == pytest.approx(1 / (1 + 1.05**10))
+    assert share[10_000] == pytest.approx(1 / (1 + 1.05**100), rel=1e-4)
+
+
+def test_past_actions_of_a_window_are_known_after_a_jump() -> None:
+    """Observations between are not, but the actions of the jump are given."""
+    data = driven(3, steps=20)
+    model = tdvae.recipe(data, longest_jump=4, steps=1, state="linear", **SMALL).learner.model
+    assert isinstance(model, tdvae.TDVAE)
+    assert model.linear is not None
+    assert data.actions is not None
+    first = model.features_at(data, torch.zeros(3, dtype=torch.long))
+    torch.testing.assert_close(model.initial(3).x, first)
+    belief = tdvae.belief_at(model, data, 1)
+    torch.testing.assert_close(belief.x, model.features_at(data, torch.ones(3, dtype=torch.long)))
+    belief = tdvae.belief_at(model, data, 10)
+    torch.testing.assert_close(belief.x, model.features_at(data, torch.full((3,), 10)))
+    dt = torch.tensor([3, 1, 2])
+    ends = data.x[torch.arange(3), 9 + dt]
+    jumped = model.features_after(belief.x, ends, dt, data.actions[:, 10:13])
+    expected = model.features_at(data, 10 + dt)
+    assert jumped is not None
+    assert expected is not None
+    torch.testing.assert_close(model.linear.past_actions(jumped), model.linear.past_actions(expected))
+    torch.testing.assert_close(model.linear.values(jumped)[:, 0], model.linear.values(expected)[:, 0])
 
 
 def test_a_window_after_a_jump_keeps_what_is_known() -> None:

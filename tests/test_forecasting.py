@@ -141,6 +141,17 @@ def test_other_likelihoods_are_left_as_they_are() -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+def test_few_sequences_are_calibrated_from_more_starts() -> None:
+    model, _ = overdispersed()
+    found = {}
+    for count in (20, 100, 300):
+        data = tdvae.data.from_arrays(torch.randn(count, 40, 1))
+        monitor = ForecastMonitor.up_to(5, model, data)
+        assert list(monitor.starts) == [14, 24]
+        found[count] = list(monitor.calibration_starts)
+    assert found == {20: [14, 15, 16, 18, 19, 21, 22, 24], 100: [14, 17, 20, 24], 300: [14, 24]}
+
+
 def test_weights_are_chosen_by_forecasts(tmp_path: Path) -> None:
     """The score is the NLL of forecasts averaged over δt, with the same noise each time."""
     model, data = overdispersed()

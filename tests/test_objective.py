@@ -110,7 +110,7 @@ class UnobservedState:
     def step(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> Step:
         return Step(self.p_T.bind(s1, dt, actions), self.p_D)
 
-    def features_after(self, before: Tensor | None, x: Tensor, dt: Tensor) -> None:
+    def features_after(self, before: Tensor | None, x: Tensor, dt: Tensor, actions: Tensor | None) -> None:
         return None
 
     def features_at(self, sequences: Sequences, t: Tensor) -> None:
@@ -284,7 +284,7 @@ class ExactObservedModel:
         assert s1.x is not None
         return Step(self.p_T.bind(s1, dt, actions), self.p_D, torch.cat([s1.z.flat, s1.x], dim=-1))
 
-    def features_after(self, before: Tensor | None, x: Tensor, dt: Tensor) -> Tensor:
+    def features_after(self, before: Tensor | None, x: Tensor, dt: Tensor, actions: Tensor | None) -> Tensor:
         return x
 
     def features_at(self, sequences: Sequences, t: Tensor) -> Tensor:

@@ -80,11 +80,21 @@ class Sequences:
 
         Both are what ``log_prob`` takes: ``density.log_prob(*sequences.at(t))`` scores the observed entries of x_t.
         """
-        if isinstance(t, int):
-            index: tuple[slice | Tensor, int | Tensor] = slice(None), t - 1
-        else:
-            index = torch.arange(len(t), device=t.device).view(-1, *[1] * (t.ndim - 1)), t - 1
+        index = self._index(t)
         return self.x[index], None if self.observed is None else self.observed[index]
+
+    def actions_at(self, t: int | Tensor) -> Tensor:
+        """a_t, the actions that precede x_t; ``t`` as in `at`."""
+        if self.actions is None:
+            raise InputError("sequences: expected actions, got none")
+        return self.actions[self._index(t)]
+
+    @staticmethod
+    def _index(t: int | Tensor) -> tuple[slice | Tensor, int | Tensor]:
+        """The index of time t."""
+        if isinstance(t, int):
+            return slice(None), t - 1
+        return torch.arange(len(t), device=t.device).view(-1, *[1] * (t.ndim - 1)), t - 1
 
     def never_observed(self) -> list[int]:
         """The channels, counted in the flattened observation, of which no value is observed in any sequence."""

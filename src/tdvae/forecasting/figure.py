@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from tdvae.forecasting.encoding import Encoding
-from tdvae.forecasting.evaluation import LABELS, Evaluation, actions_after, beliefs_at
+from tdvae.forecasting.evaluation import Evaluation, actions_after, beliefs_at
 from tdvae.forecasting.origins import Origins
 from tdvae.forecasting.series import Array
+from tdvae.forecasting.verdict import LABELS
 from tdvae.likelihood import forecast
 from tdvae.models import Model
 from tdvae.reporting.results import Measures

@@ -8,6 +8,8 @@ last observation, or the observation one season before the target. It sees some 
 penalised for large corrections (ridge regression). The errors of blocks of successive steps that were left out of the
 fit choose the penalty, weight the average and give its σ. Leaving out single steps would not do: the targets of
 neighbouring steps are nearly the same if δt is long.
+
+With known inputs there are regressions with and without those of the last steps; all have those of the jump.
 """
 
 from __future__ import annotations
@@ -31,17 +33,21 @@ from tdvae.types import Sequences
 MOST_ROWS = 20_000
 MOST_WHOLE = 0.9  # share of sequences with a whole window from which on others are left out
 BLOCKS = 6  # that are left out in turn
-SHARPNESS = 10.0  # of the weights of the average: a regression with an error 10 % larger has 1/e of the weight
+# Sharpness of the weights of the average: with 10, a regression with an error 10 % larger has 1/e of the weight. With
+# many rows, smaller differences are certain.
+LEAST_SHARPNESS, SHARPNESS_PER_ROW = 10.0, 0.01
 
 Base = Literal["mean", "last", "season"]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One of the regressions: its base and the number of last observations that it sees."""
+    """One of the regressions: its base, the number of last observations that it sees, and whether also the actions
+    before them."""
 
     base: Base
     lags: int
+    past_actions: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,8 @@ class Fitted:
     """A linear forecast fitted for one δt. The average of several is one as well."""
 
     window: Tensor  # (K, D, D) weights of the last K observations
-    actions: Tensor  # (A, D) weights of the actions of the jump
+    past_actions: Tensor  # (K, A, D) weights of the actions before them
+    actions: Tensor  # (J · A, D) weights of the actions of the jump
     bias: Tensor  # (D,)
     errors: Tensor  # (M, D) of the rows when their block was left out; 0 for missing targets
     there: Tensor  # (M, D) False for missing targets
@@ -70,7 +77,8 @@ class Rows:
     """What a forecast is fitted on, in the units of the model, in the order of time."""
 
     windows: Tensor  # (M, K, D) the last K observations, the last one first
-    actions: Tensor  # (M, A) numbers of the actions of the jump
+    past_actions: Tensor  # (M, K, A) the actions before them
+    actions: Tensor  # (M, J · A) numbers of the actions of the jump
     targets: Tensor  # (M, D); 0 for missing ones
     there: Tensor  # (M, D) False for missing targets
     dt: int
@@ -84,23 +92,29 @@ class Rows:
         place = None if candidate.base == "mean" else 0 if candidate.base == "last" else self._phase(season)
         base = torch.zeros_like(last) if place is None else self.windows[:, place]
         seen = self.windows[:, : candidate.lags] - base[:, None]
-        features = torch.cat([seen.flatten(1), self.actions, seen.new_ones(len(seen), 1)], dim=1)
+        past = self.past_actions[:, : candidate.lags if candidate.past_actions else 0].flatten(1)
+        features = torch.cat([seen.flatten(1), past, self.actions, seen.new_ones(len(seen), 1)], dim=1)
         left_over = torch.where(self.there, self.targets - base, 0)
         weights, errors = _ridge(features, left_over, self.there, self.dt)
-        of_window, of_actions, bias = weights.split([candidate.lags * size, self.actions.shape[1], 1])
+        parts = weights.split([candidate.lags * size, past.shape[1], self.actions.shape[1], 1])
+        of_window, of_past, of_actions, bias = parts
         window = self.windows.new_zeros(self.windows.shape[1], size, size)
         window[: candidate.lags] = of_window.unflatten(0, (candidate.lags, size))
+        past_actions = self.past_actions.new_zeros(*self.past_actions.shape[1:], size)
+        if len(of_past):
+            past_actions[: candidate.lags] = of_past.unflatten(0, (candidate.lags, -1))
         if place is not None:
             window[place] += torch.eye(size, dtype=window.dtype) - window.sum(0)
-        return Fitted(window, of_actions, bias[0], errors, self.there)
+        return Fitted(window, past_actions, of_actions, bias[0], errors, self.there)
 
     def candidates(self, season: int | None) -> Iterator[Candidate]:
         most = self.windows.shape[1]
+        bases: list[Base] = ["mean", "last"]
+        if season is not None and self._phase(season) < most:
+            bases.append("season")
+        past = (False, True) if self.past_actions.shape[2] else (False,)
         for lags in sorted({min(lags, most) for lags in (*LAGS, most)}):
-            yield Candidate("mean", lags)
-            yield Candidate("last", lags)
-            if season is not None and self._phase(season) < most:
-                yield Candidate("season", lags)
+            yield from (Candidate(base, lags, past_actions) for base in bases for past_actions in past)
 
     def _phase(self, season: int | None) -> int:
         """The place in the window of the observation a whole number of seasons before the target."""
@@ -109,16 +123,23 @@ class Rows:
 
 
 def average(fits: dict[Candidate, Fitted]) -> tuple[Fitted, dict[Candidate, float]]:
-    """The average of several regressions, weighted by their errors, and the weights."""
+    """The average of several regressions, weighted by their errors, and the weights.
+
+    All of them are given the past actions if the best one is, else none: two kinds of regressions of which one is
+    clearly worse would spoil the average.
+    """
+    past_actions = min(fits, key=lambda each: fits[each].score).past_actions
+    fits = {each: fit for each, fit in fits.items() if each.past_actions == past_actions}
+    there = next(iter(fits.values())).there
     scores = torch.tensor([each.score for each in fits.values()], dtype=torch.float64)
-    weights = torch.softmax(-SHARPNESS * scores, dim=0).tolist()
+    sharpness = max(LEAST_SHARPNESS, SHARPNESS_PER_ROW * len(there))
+    weights = torch.softmax(-sharpness * scores, dim=0).tolist()
 
     def mean(name: str) -> Tensor:
         return sum((w * getattr(each, name) for w, each in zip(weights, fits.values(), strict=True)), torch.zeros(()))
 
-    there = next(iter(fits.values())).there
-    fitted = Fitted(mean("window"), mean("actions"), mean("bias"), mean("errors"), there)
-    return fitted, dict(zip(fits, weights, strict=True))
+    names = ("window", "past_actions", "actions", "bias", "errors")
+    return Fitted(**{name: mean(name) for name in names}, there=there), dict(zip(fits, weights, strict=True))
 
 
 @torch.no_grad()
@@ -140,6 +161,7 @@ def fit_linear_part(
             rows = _rows(model, linear, data, dt)
             fitted, weights[dt] = average({each: rows.fit(each, season) for each in rows.candidates(season)})
         linear.weight[dt - 1], linear.action_weight[dt - 1] = fitted.window.flatten(0, 1), fitted.actions
+        linear.past_action_weight[dt - 1] = fitted.past_actions.flatten(0, 1)
         linear.bias[dt - 1], linear.log_sigma[dt - 1] = fitted.bias, fitted.spread.log()
     return weights
 
@@ -156,14 +178,15 @@ def _rows(model: TDVAE, linear: LinearForecast, data: Sequences, dt: int) -> Row
     place = (origins.row, origins.t + dt - 1)
     x = (data.x[place].double() - model.p_D.shift.double()) / model.p_D.scale.double()
     there = observed(data)[place].flatten(1)
-    windows = linear.values(features).double()
+    windows, past_actions = linear.values(features).double(), linear.past_actions(features).double()
     actions = windows.new_zeros(len(windows), 0)
     if data.actions is not None:
         jump = data.actions[origins.row[:, None], origins.t[:, None] + torch.arange(dt)]
         actions = linear.flat_actions(jump, torch.full((len(jump),), dt)).double()
     targets = torch.where(there, x.flatten(1), 0)
-    first = _first_of_equal_rows(torch.cat([windows.flatten(1), actions, targets, there], dim=1))
-    return Rows(windows[first], actions[first], targets[first], there[first], dt)
+    seen = [windows.flatten(1), past_actions.flatten(1), actions]
+    first = _first_of_equal_rows(torch.cat([*seen, targets, there], dim=1))
+    return Rows(windows[first], past_actions[first], actions[first], targets[first], there[first], dt)
 
 
 def _first_of_equal_rows(rows: Tensor) -> Tensor:

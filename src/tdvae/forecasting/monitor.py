@@ -19,7 +19,8 @@ from tdvae.types import Belief, Sequences
 
 HORIZONS = (1, 2, 5, 10, 20, 50, 100)  # δt, as far as the longest jump
 SINGLE_STEPS = 20  # of a composed forecast; at most the longest jump
-STARTS = (0.35, 0.6)  # where forecasts begin, as shares of the shortest sequence
+STARTS = (0.35, 0.6)  # the first and the last place where forecasts begin, as shares of the shortest sequence
+MOST_STARTS = 8  # of forecasts to calibrate with; training needs two
 MOST_SEQUENCES = 200
 SAMPLES = 100
 CLEARLY = 2.0  # standard errors
@@ -36,7 +37,8 @@ class ForecastMonitor(Monitor):
     model: Model
     validation: Sequences
     horizons: Sequence[int]
-    starts: Sequence[int]  # numbers of observations before the forecasts
+    starts: Sequence[int]  # numbers of observations before the forecasts that score the weights
+    calibration_starts: Sequence[int]  # … that calibrate them
     seed: int = 0
     blocks: Tensor | None = None  # (N,) sequences of one block may depend on each other
     initial: dict[str, Tensor] | None = None  # weights that training has to improve on
@@ -53,15 +55,22 @@ class ForecastMonitor(Monitor):
     ) -> ForecastMonitor:
         """Forecasts with the δt of ``HORIZONS`` up to ``longest_jump``, from two starts, or after ``context`` steps.
 
-        With ``context`` the sequences are windows at successive steps, which overlap.
+        With ``context`` the sequences are windows at successive steps, which overlap. The fewer the sequences, the more
+        starts they have for calibration, which chooses numbers for each δt.
         """
         count = min(len(validation), MOST_SEQUENCES)
         chosen = torch.arange(count) * len(validation) // count
         some = validation.select(chosen)
         shortest = int(some.lengths.min())
-        starts = [context] if context else sorted({max(1, int(share * shortest)) for share in STARTS})
         blocks = chosen // longest_jump if context else None
-        return cls(model, some, [dt for dt in HORIZONS if dt <= longest_jump], starts, seed, blocks, initial)
+
+        def starts(number: int) -> list[int]:
+            shares = torch.linspace(*STARTS, number, dtype=torch.float64)
+            return [context] if context else (shares * shortest).int().clamp(min=1).unique().tolist()
+
+        more = min(MOST_STARTS, len(STARTS) * MOST_SEQUENCES // count)
+        horizons = [dt for dt in HORIZONS if dt <= longest_jump]
+        return cls(model, some, horizons, starts(len(STARTS)), starts(more), seed, blocks, initial)
 
     def forecasts(self, horizons: Sequence[int] | None = None) -> Iterator[ScoredForecast]:
         """δt, density, x and its mask of all forecasts that fit the sequences, with the same noise each time."""
@@ -112,7 +121,7 @@ class ForecastMonitor(Monitor):
             if not improved:
                 self.model.load_state_dict(self.initial)
             done["improved"] = float(improved)
-        beliefs = self._beliefs(self.starts)  # the scales do not change them
+        beliefs = self._beliefs(self.calibration_starts)  # the scales do not change them
 
         def forecasts(horizons: Sequence[int]) -> Iterator[ScoredForecast]:
             return self._forecasts({dt: [dt] for dt in horizons}, beliefs)

@@ -21,7 +21,7 @@ from tdvae.models.config import LatentConfig, ModelConfig, RecurrentConfig, desc
 from tdvae.models.decoders import Decoder
 from tdvae.nn.dense import ObservationEncoder
 from tdvae.nn.ladder import Conditional, LadderDistribution
-from tdvae.nn.linear import shift_window
+from tdvae.nn.linear import fill_window, shift_window
 from tdvae.nn.recurrent import BeliefNetwork
 from tdvae.types import Belief, Latent, Sequences, State, combine_states
 
@@ -149,12 +149,14 @@ class RecurrentModel(Model):
         # Learned features of x_0, before the first observation, for models whose state includes the observation.
         self.x_0: nn.Parameter | None = None
         self.lags: int = getattr(config, "lags", 1)  # last observations in the state
+        # With a linear part, the action before each of these observations is part of their features.
+        self.past_actions = config.actions if getattr(config, "linear_jumps", 0) else 0
         if isinstance(config, LatentConfig) and config.observed_state:
             assert isinstance(encoder, ObservationEncoder)
             self.x_0 = nn.Parameter(torch.zeros(encoder.features_size))
 
     def initial(self, batch_size: Samples) -> Belief:
-        x = None if self.x_0 is None else self.x_0.repeat(self.lags).expand(batch_size, -1)
+        x = None if self.x_0 is None else self._first_features(self.x_0).expand(batch_size, -1)
         return replace(self.belief.initial(batch_size), x=x)
 
     def update(self, belief: Belief, x: Tensor, a: Tensor | None = None, r: Tensor | None = None) -> Belief:
@@ -172,7 +174,8 @@ class RecurrentModel(Model):
         observed = self._present(x)
         inputs = self._belief_inputs(x[:, None], _one_step(observed), _one_step(a), _one_step(r))
         one = torch.ones(len(x), dtype=torch.long, device=x.device)
-        return replace(self.belief.scan(belief, inputs)[1], x=self.features_after(belief.x, x, one, observed))
+        features = self.features_after(belief.x, x, one, _one_step(a), observed)
+        return replace(self.belief.scan(belief, inputs)[1], x=features)
 
     def features(self, x: Tensor, observed: Tensor | None = None) -> Tensor | None:
         """The features of an observation for p_T and p_D; None if the state does not include the observation."""
@@ -184,23 +187,40 @@ class RecurrentModel(Model):
     def features_at(self, sequences: Sequences, t: Tensor) -> Tensor | None:
         """The features of x_t at times t (N, ...) of each sequence, (N, ..., E); learned ones for t = 0.
 
-        With ``lags`` above 1 those of x_{t-1}, … follow, (N, ..., lags · E); before x_1 they are those of x_1.
+        With ``lags`` above 1 those of x_{t-1}, … follow, (N, ..., lags · E); before x_1 they are those of x_1. With a
+        linear part, each is followed by the action before it.
         """
         if self.x_0 is None:
             return None
-        times = t[..., None] - torch.arange(self.lags, device=t.device)
-        features = self.features(*sequences.at(times.clamp(min=1)))
-        return torch.where((t > 0)[..., None, None], features, self.x_0).flatten(-2)  # type: ignore[arg-type]
+        times = (t[..., None] - torch.arange(self.lags, device=t.device)).clamp(min=1)
+        features = self.features(*sequences.at(times))
+        assert features is not None
+        if self.past_actions:
+            features = torch.cat([features, sequences.actions_at(times).to(features.dtype)], dim=-1)
+        return torch.where((t > 0)[..., None], features.flatten(-2), self._first_features(self.x_0))
 
     def features_after(
-        self, before: Tensor | None, x: Tensor, dt: Tensor, observed: Tensor | None = None
+        self,
+        before: Tensor | None,
+        x: Tensor,
+        dt: Tensor,
+        actions: Tensor | None = None,
+        observed: Tensor | None = None,
     ) -> Tensor | None:
-        """The features of the observations in a state, after a jump of ``dt`` steps to the observation x."""
+        """The features of the observations in a state, after a jump of ``dt`` steps to the observation x.
+
+        ``actions`` (..., J, A) are those of the jump, at least ``dt`` of them.
+        """
         new = self.features(x, observed)
-        if self.x_0 is None or self.lags == 1 or new is None or before is None:
+        if self.x_0 is None or new is None or before is None or (self.lags == 1 and not self.past_actions):
             return new
-        first = (before == self.x_0.repeat(self.lags)).all(-1, keepdim=True)  # x is the first observation
-        return torch.where(first, new.repeat(*[1] * (new.ndim - 1), self.lags), shift_window(before, new, dt))
+        past = None if actions is None or not self.past_actions else actions.to(new.dtype)
+        first = (before == self._first_features(self.x_0)).all(-1, keepdim=True)  # x is the first observation
+        return torch.where(first, fill_window(new, dt, past, self.lags), shift_window(before, new, dt, past))
+
+    def _first_features(self, x_0: Tensor) -> Tensor:
+        """The features of the observations in the state before the first observation; its actions are 0."""
+        return F.pad(x_0, (0, self.past_actions)).repeat(self.lags)
 
     def last_features(self, x: Tensor | None) -> Tensor | None:
         """The features of the last observation, of those in a state."""
@@ -233,7 +253,7 @@ class RecurrentModel(Model):
         """Raise if a state does not belong to this model, or lacks the observation that its transition is given."""
         sizes = tuple(layer.shape[-1] if layer.ndim else 0 for layer in state.z.layers)
         leads = {tuple(tensor.shape[:-1]) for tensor in state.tensors() if tensor is not None}
-        features = None if self.x_0 is None else len(self.x_0) * self.lags
+        features = None if self.x_0 is None else (len(self.x_0) + self.past_actions) * self.lags
         other_x = state.x is not None and state.x.shape[-1] != features
         if sizes != self.state_sizes or len(leads) > 1 or other_x:
             raise InputError(
@@ -267,12 +287,12 @@ class RecurrentModel(Model):
             return PointMass(x, ndim)
         return Categorical(F.one_hot(x, classes).to(state.z.layers[0].dtype).log(), ndim)
 
-    def _sample_step(self, step: Step, before: State, dt: Tensor) -> State:
+    def _sample_step(self, step: Step, before: State, dt: Tensor, actions: Tensor | None) -> State:
         """Draw z_t2 from a step of ``dt`` from the state ``before``, and x_t2 if the state includes the observation."""
         z, _ = step.p_T.sample()
         if self.x_0 is None:
             return State(z)
-        return State(z, self.features_after(before.x, step.p_D(z).sample(), dt), step.origin)
+        return State(z, self.features_after(before.x, step.p_D(z).sample(), dt, actions), step.origin)
 
     def filter(self, sequences: Sequences) -> Beliefs:
         """The beliefs at all times. Codes beyond the length of a sequence are not defined, and may not be computed."""

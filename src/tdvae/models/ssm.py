@@ -128,7 +128,7 @@ class StateSpace(RecurrentModel):
 
     def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
         def step(before: State, action: Tensor | None) -> State:
-            return self._sample_step(self.step(before, one_action(action)), before, unit_jumps(before))
+            return self._sample_step(self.step(before, one_action(action)), before, unit_jumps(before), action)
 
         return self.step_by_step(state, dt, a, step)
 

@@ -224,7 +224,7 @@ class TDVAE(RecurrentModel):
 
     def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
         dt, a = self.jump(state, dt, a)
-        return self._sample_step(self.step(state, dt, a), state, dt)
+        return self._sample_step(self.step(state, dt, a), state, dt, a)
 
     def decode(self, state: State) -> Distribution:
         self.check_state(state)

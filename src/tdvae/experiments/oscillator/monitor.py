@@ -37,7 +37,7 @@ class OscillatorMonitor(ForecastMonitor):
             future = some.x[:, START + dt - 1].double()
             exact, marginal = oracle.forecast(posterior, dt), oracle.marginal(START + dt - 1)
             limits[dt] = (-float(exact.log_prob(future).mean()), -float(marginal.log_prob(future).mean()))
-        return cls(model, some, HORIZONS, (START,), seed, limits=limits)
+        return cls(model, some, HORIZONS, (START,), (START,), seed, limits=limits)
 
     def measure(self) -> dict[str, float]:
         """The NLL by δt with its share of the attainable information."""

@@ -11,10 +11,11 @@ from tdvae.experiments.own_data import peers
 from tdvae.experiments.own_data.sets import SERIES, load
 from tdvae.experiments.shared.experiment import Experiment, Task, TrainedRun, Training, by_seed
 from tdvae.forecasting import OwnData, Recipe, candidates, recipe
-from tdvae.forecasting.evaluation import LABELS, Comparison, Evaluation, evaluate, list_dt, model_scores, verdict
+from tdvae.forecasting.evaluation import Evaluation, evaluate, model_scores
 from tdvae.forecasting.monitor import ForecastMonitor
 from tdvae.forecasting.origins import Origins, held_out_origins
 from tdvae.forecasting.recipe import StateKind
+from tdvae.forecasting.verdict import LABELS, Comparison, list_dt, verdict
 from tdvae.models import TDVAE, Model
 from tdvae.models.config import LatentConfig
 from tdvae.objectives import Learner
