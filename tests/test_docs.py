@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import pkgutil
 import re
@@ -186,3 +187,5 @@ def test_published_command_can_be_repeated(path: Path) -> None:
         assert not [part for part in command if part.startswith("/")]
         if command[:2] == ["tdvae", "run"] and "--preset" in command:
             assert command[command.index("--preset") + 1] in load(command[2]).presets
+        if command[:2] == ["python", "-m"]:
+            assert importlib.util.find_spec(command[2])
