@@ -7,6 +7,7 @@ the states of the optimisers and the step.
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
 import os
@@ -467,4 +468,13 @@ def _fabric(config: TrainConfig) -> Fabric:
         accelerator=config.accelerator, devices=config.devices, num_nodes=config.nodes, precision=config.precision
     )
     fabric.launch()
+    if started > 1:
+        atexit.unregister(_leave_process_group)  # one call suffices after several trainings
+        atexit.register(_leave_process_group)
     return fabric
+
+
+def _leave_process_group() -> None:
+    """End the threads of the process group. A process that exits while they run can abort; Fabric ends NCCL's only."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
