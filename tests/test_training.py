@@ -100,7 +100,7 @@ def test_seconds_include_the_time_before_an_interruption(tmp_path: Path) -> None
     config = TrainConfig(**{**QUICK.__dict__, "steps": 8})
     result = tdvae.fit(learner(), data(), JUMPS, config, tmp_path / "run", data(5), resume=True, progress="none")
     assert result.seconds is not None
-    assert 1e6 < result.seconds < 1.1e6
+    assert 1e6 <= result.seconds < 1.1e6  # rounded to tenths, which a short training may not fill
 
 
 KILLED = """
