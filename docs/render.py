@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from tdvae import cli
-from tdvae.bench import bench, conv_costs, devices
-from tdvae.experiments.registry import EXPERIMENTS, load
 from tdvae.reporting.results import read_results
 from tdvae.reporting.tables import Table, markdown
 from tdvae.storage.files import read_json
+from tdvae_paper.bench import bench, conv_costs, devices
+from tdvae_paper.registry import EXPERIMENTS, load
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"

@@ -132,7 +132,7 @@ def _run(block: Block, page: str, names: dict[str, Any]) -> str:
 def run_commands(code: str) -> None:
     """Run commands. `tdvae …` and `python FILE` run in this process: a new one takes seconds to import everything."""
     from tdvae.cli import main
-    from tdvae.experiments.shared import jobs
+    from tdvae_paper import jobs
 
     lines = [
         shlex.split(line, comments=True)

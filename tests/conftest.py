@@ -7,7 +7,7 @@ import matplotlib
 import pytest
 import torch
 
-from tdvae.experiments.shared import jobs
+from tdvae_paper import jobs
 
 matplotlib.use("Agg")
 torch.set_num_threads(1)

@@ -18,7 +18,7 @@ from tdvae.distributions import Bernoulli, Categorical, DiagonalNormal, Discreti
 from tdvae.likelihood import importance_log_prob
 from tdvae.models import FilteringConfig, MeanFieldConfig, NextStepConfig, TDVAEConfig, build, for_data
 from tdvae.objectives import next_step_loss, state_space_loss, tdvae_loss
-from tdvae.stack import Stack
+from tdvae_paper.stack import Stack
 
 SIZES: dict[str, Any] = {"belief": 4, "decoder": (4,)}
 LATENT = {**SIZES, "latent": 2, "hidden": 4}

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 import tdvae
 from tdvae import InputError, Latent, Learner, Sequences, TrainConfig, jumps
-from tdvae.bench import conv_costs
 from tdvae.data import Recording, split_windows
 from tdvae.distributions import DiagonalNormal
 from tdvae.envs import first_person
-from tdvae.experiments.first_person.presets import MODELS
 from tdvae.models import ConvTDVAEConfig, build
 from tdvae.models.config import config_from_dict
 from tdvae.nn.conv import ConvLSTMCell
 from tdvae.types import State
+from tdvae_paper.bench import conv_costs
+from tdvae_paper.first_person.presets import MODELS
 
 SMALL = ConvTDVAEConfig(
     event_shape=(3, 16, 16),

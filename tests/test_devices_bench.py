@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tdvae import TDVAEConfig
-from tdvae.bench import bench, devices
 from tdvae.errors import TDVAEError
 from tdvae.reporting.tables import Table
+from tdvae_paper.bench import bench, devices
 
 
 def launched(times: dict[str, list[dict[str, float]]] | None) -> Any:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from tdvae.data.moving_mnist import MovingDigits, draw_sequences, synthetic_digits
-from tdvae.experiments.moving_mnist.digits import Classifier, classifier, displacement, register
+from tdvae_paper.moving_mnist.digits import Classifier, classifier, displacement, register
+from tdvae_paper.moving_mnist.moving_digits import MovingDigits, draw_sequences, synthetic_digits
 
 SETTINGS = MovingDigits(length=6)
 

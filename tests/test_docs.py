@@ -15,7 +15,7 @@ import pytest
 import tyro
 
 from tdvae.cli import Command, Run
-from tdvae.experiments.registry import load
+from tdvae_paper.registry import load
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))

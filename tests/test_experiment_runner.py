@@ -15,16 +15,15 @@ import torch
 
 from tdvae import InputError, Learner, TrainConfig, cli
 from tdvae.data import from_arrays
-from tdvae.experiments import registry
-from tdvae.experiments.shared import jobs
-from tdvae.experiments.shared.experiment import Experiment, Task, TrainedRun, Training, by_seed
-from tdvae.experiments.shared.runner import run
 from tdvae.jumps import Uniform
 from tdvae.models import Model, TDVAEConfig, build
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, Table, by_key, flat, markdown, show
 from tdvae.training import FitResult
 from tdvae.training.log import Progress
+from tdvae_paper import jobs, registry
+from tdvae_paper.experiment import Experiment, Task, TrainedRun, Training, by_seed
+from tdvae_paper.runner import run
 
 WALKS = torch.randn(16, 10, 1, generator=torch.Generator().manual_seed(0)).cumsum(1)
 
@@ -164,8 +163,8 @@ def test_every_registered_experiment_can_be_loaded(name: str) -> None:
 
 def test_loading_experiments_does_not_import_matplotlib() -> None:
     code = (
-        "import sys; from tdvae.experiments import registry; "
-        "[registry.load(name) for name in registry.EXPERIMENTS]; import tdvae.bench.bench, tdvae.forecasting; "
+        "import sys; from tdvae_paper import registry; "
+        "[registry.load(name) for name in registry.EXPERIMENTS]; import tdvae_paper.bench.bench, tdvae.forecasting; "
         "assert 'matplotlib' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

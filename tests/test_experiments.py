@@ -22,13 +22,13 @@ import tdvae
 from tdvae import cli, saved
 from tdvae.data import OscillatorSettings, simulate
 from tdvae.exact import OscillatorOracle
-from tdvae.experiments.oscillator import figure as oscillator_figure
-from tdvae.experiments.oscillator.ablations import ABLATION_PRESETS, Variants
-from tdvae.experiments.oscillator.measures import START, STEPS, exact_signals
-from tdvae.experiments.oscillator.presets import PRESETS
-from tdvae.experiments.oscillator.signals import GRID, fit_sinusoid
 from tdvae.forecasting import RUNS, OwnData, evaluate
 from tdvae.reporting.results import Measures, summarise
+from tdvae_paper.oscillator import figure as oscillator_figure
+from tdvae_paper.oscillator.ablations import ABLATION_PRESETS, Variants
+from tdvae_paper.oscillator.measures import START, STEPS, exact_signals
+from tdvae_paper.oscillator.presets import PRESETS
+from tdvae_paper.oscillator.signals import GRID, fit_sinusoid
 
 torch.set_num_threads(1)
 

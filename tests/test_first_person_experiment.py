@@ -14,16 +14,16 @@ from PIL import Image
 
 from tdvae import InputError, cli
 from tdvae.data import Recording
-from tdvae.experiments.first_person import EXPERIMENT
-from tdvae.experiments.first_person import measures as measuring
-from tdvae.experiments.first_person.baselines import LastFrame, Marginal, baselines
-from tdvae.experiments.first_person.experiment import METHODS
-from tdvae.experiments.first_person.presets import MODELS, PRESETS, Walk
-from tdvae.experiments.first_person.recording import ensure_recorded, evenly_spaced, split_recording
-from tdvae.experiments.shared.experiment import Task
-from tdvae.experiments.shared.probes import linear_fit
-from tdvae.experiments.shared.runner import measure, train
 from tdvae.models import build
+from tdvae_paper.experiment import Task
+from tdvae_paper.first_person import EXPERIMENT
+from tdvae_paper.first_person import measures as measuring
+from tdvae_paper.first_person.baselines import LastFrame, Marginal, baselines
+from tdvae_paper.first_person.experiment import METHODS
+from tdvae_paper.first_person.presets import MODELS, PRESETS, Walk
+from tdvae_paper.first_person.recording import ensure_recorded, evenly_spaced, split_recording
+from tdvae_paper.probes import linear_fit
+from tdvae_paper.runner import measure, train
 
 SMOKE = PRESETS["smoke"]
 

@@ -14,29 +14,29 @@ import torch
 from PIL import Image
 
 from tdvae import Belief, InputError, Latent, cli
-from tdvae.bench import figure as bench_figure
-from tdvae.bench import moving_mnist as bench_mnist
-from tdvae.data.moving_mnist import MovingDigits, MovingSequences, draw_sequences, synthetic_digits
-from tdvae.data.switching import OPENING, SwitchingCurriculum, SwitchingSettings, simulate_switching
 from tdvae.distributions import Bernoulli
-from tdvae.experiments.moving_mnist import measures as moving_mnist
-from tdvae.experiments.moving_mnist.measures import JUMPS
-from tdvae.experiments.moving_mnist.presets import PRESETS as MOVING_MNIST
-from tdvae.experiments.shared.experiment import Task, TrainedRun
-from tdvae.experiments.shared.runner import train
-from tdvae.experiments.switching import CURRICULUM
-from tdvae.experiments.switching import EXPERIMENT as SWITCHING
-from tdvae.experiments.switching.curriculum.presets import PRESETS, curriculum
-from tdvae.experiments.switching.fixed.methods import METHODS, weighted_next_step_loss
-from tdvae.experiments.switching.fixed.presets import PRESETS as FIXED
-from tdvae.experiments.switching.fixed.presets import sequences as fixed_sequences
-from tdvae.experiments.switching.grid import cell_name, learning_curve
-from tdvae.experiments.switching.measures import forgetting_times
-from tdvae.experiments.switching.pairs import Around, Bridging
 from tdvae.jumps import Uniform, Widening
 from tdvae.models import Model
-from tdvae.stack import Stack
 from tdvae.types import Pairs, Sequences, State
+from tdvae_paper.bench import figure as bench_figure
+from tdvae_paper.bench import moving_mnist as bench_mnist
+from tdvae_paper.experiment import Task, TrainedRun
+from tdvae_paper.moving_mnist import measures as moving_mnist
+from tdvae_paper.moving_mnist.measures import JUMPS
+from tdvae_paper.moving_mnist.moving_digits import MovingDigits, MovingSequences, draw_sequences, synthetic_digits
+from tdvae_paper.moving_mnist.presets import PRESETS as MOVING_MNIST
+from tdvae_paper.runner import train
+from tdvae_paper.stack import Stack
+from tdvae_paper.switching import CURRICULUM
+from tdvae_paper.switching import EXPERIMENT as SWITCHING
+from tdvae_paper.switching.curriculum.presets import PRESETS, curriculum
+from tdvae_paper.switching.fixed.methods import METHODS, weighted_next_step_loss
+from tdvae_paper.switching.fixed.presets import PRESETS as FIXED
+from tdvae_paper.switching.fixed.presets import sequences as fixed_sequences
+from tdvae_paper.switching.grid import cell_name, learning_curve
+from tdvae_paper.switching.measures import forgetting_times
+from tdvae_paper.switching.pairs import Around, Bridging
+from tdvae_paper.switching.simulation import OPENING, SwitchingCurriculum, SwitchingSettings, simulate_switching
 
 torch.set_num_threads(1)
 

@@ -14,16 +14,16 @@ from PIL import Image
 from tdvae import Learner, Pairs, cli
 from tdvae.envs.minipacman import Cell, Recording, record
 from tdvae.envs.minipacman.maze import FREE, WIDTH
-from tdvae.experiments.minipacman import EXPERIMENT, probes
-from tdvae.experiments.minipacman.experiment import parameters
-from tdvae.experiments.minipacman.games import played
-from tdvae.experiments.minipacman.measures import densities, frame_terms
-from tdvae.experiments.minipacman.presets import CLASSES, COMPARED, OBSERVED_PRESETS, PRESETS, Preset
-from tdvae.experiments.minipacman.probes import LONG_AGO, SKIPPED, Hidden, hidden
-from tdvae.experiments.shared.experiment import Task
-from tdvae.experiments.shared.probes import fit_reader
 from tdvae.models import build
 from tdvae.reporting.results import write_results
+from tdvae_paper.experiment import Task
+from tdvae_paper.minipacman import EXPERIMENT, probes
+from tdvae_paper.minipacman.experiment import parameters
+from tdvae_paper.minipacman.games import played
+from tdvae_paper.minipacman.measures import densities, frame_terms
+from tdvae_paper.minipacman.presets import CLASSES, COMPARED, OBSERVED_PRESETS, PRESETS, Preset
+from tdvae_paper.minipacman.probes import LONG_AGO, SKIPPED, Hidden, hidden
+from tdvae_paper.probes import fit_reader
 
 GAMES, FRAMES = 40, 60
 

@@ -1,4 +1,4 @@
-"""Tests of tdvae.data.mnist: sources, verification, the cache, error messages and splits."""
+"""Tests of tdvae_paper.moving_mnist.mnist: sources, verification, the cache, error messages and splits."""
 
 from __future__ import annotations
 
@@ -22,9 +22,18 @@ import torch
 from torch import Tensor
 
 from tdvae import InputError
-from tdvae.data import mnist
-from tdvae.data.mnist import MNIST, DataUnavailable, Digits, default_folder, load, read_idx, splits, write_idx
 from tdvae.errors import TDVAEError
+from tdvae_paper.moving_mnist import mnist
+from tdvae_paper.moving_mnist.mnist import (
+    MNIST,
+    DataUnavailable,
+    Digits,
+    default_folder,
+    load,
+    read_idx,
+    splits,
+    write_idx,
+)
 
 NAMES = sorted(name for name, _ in mnist.FILES.values())
 

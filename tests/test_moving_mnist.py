@@ -1,4 +1,4 @@
-"""Tests of tdvae.data.moving_mnist: frames, random draws, invalid input and synthetic digits."""
+"""Tests of tdvae_paper.moving_mnist.moving_digits: frames, random draws, invalid input and synthetic digits."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tdvae import InputError
-from tdvae.data.mnist import Digits
-from tdvae.data.moving_mnist import MovingDigits, MovingSequences, draw_sequences, synthetic_digits
 from tdvae.types import SequenceSource
+from tdvae_paper.moving_mnist.mnist import Digits
+from tdvae_paper.moving_mnist.moving_digits import MovingDigits, MovingSequences, draw_sequences, synthetic_digits
 
 torch.set_num_threads(1)
 

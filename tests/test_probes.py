@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tdvae import InputError
-from tdvae.experiments.shared.probes import PROBES, fit_reader, probe
+from tdvae_paper.probes import PROBES, fit_reader, probe
 
 
 def fit_and_test(codes: torch.Tensor, labels: torch.Tensor, kind: str) -> torch.Tensor:
@@ -40,7 +40,7 @@ def test_logistic_probe_minimises_its_loss() -> None:
     """It agrees with scipy's minimum of the same ridge problem."""
     from scipy.optimize import minimize
 
-    from tdvae.experiments.shared.probes import RIDGE, _fit_logistic
+    from tdvae_paper.probes import RIDGE, _fit_logistic
 
     torch.manual_seed(1)
     codes, labels = torch.randn(1, 200, 3), torch.rand(200) > 0.4

@@ -15,9 +15,9 @@ import torch
 
 import tdvae
 from tdvae import CheckpointError, InputError
-from tdvae.experiments.shared import jobs
 from tdvae.storage import RunFolder, checkpoint, files
 from tdvae.storage.run_folder import locked
+from tdvae_paper import jobs
 from tests.test_training import assert_same_run, learner, train
 
 

@@ -19,9 +19,9 @@ from tdvae import InputError, Learner, Pairs, Sequences, TDVAEConfig, TrainConfi
 from tdvae.models import ConvTDVAEConfig, FilteringConfig, MeanFieldConfig, Model, NextStepConfig, build
 from tdvae.models.config import ModelConfig
 from tdvae.nn.lstm_scan import lstm_scan
-from tdvae.stack import Stack
 from tdvae.training.config import make_optimizers
 from tdvae.training.muon import Muon
+from tdvae_paper.stack import Stack
 
 R, B, T = 3, 2, 12
 TD = TDVAEConfig(

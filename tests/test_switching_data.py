@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from tdvae import InputError
-from tdvae.data import OscillatorSettings, SwitchingSettings, simulate, simulate_switching
-from tdvae.data.switching import FIRST, LAST, OPENING
-from tdvae.exact import KalmanBank, SwitchingOracle
+from tdvae.data import OscillatorSettings, simulate
+from tdvae.exact import KalmanBank
+from tdvae_paper.switching.oracle import SwitchingOracle
+from tdvae_paper.switching.simulation import FIRST, LAST, OPENING, SwitchingSettings, simulate_switching
 from tests.test_exact import random_bank
 
 NOISELESS = {"process_noise": 0.0, "observation_noise": 0.0}

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tdvae.data.crc32c import crc32c
 from tdvae.data.recording import NO_ACTION, Ending, Recording
-from tdvae.data.rl_unplugged import convert, read_episodes
-from tdvae.data.tfrecord import masked_crc, parse_example, read_examples
 from tdvae.errors import InputError
+from tdvae_paper.first_person.rl_unplugged import convert, read_episodes
+from tdvae_paper.first_person.tfrecord import masked_crc, parse_example, read_examples
 from tests import tf_files
 from tests.tf_files import encode_record, example, field, lab_episode, varint, write
 
@@ -37,28 +36,9 @@ SAMPLE: dict[str, Any] = {"a": ("ints", [1, -2, 300]), "b": ("floats", [0.5, -1.
 # Checksums
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [(b"", 0), (b"123456789", 0xE3069283), (bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43)],
-)
-def test_crc32c_has_the_published_check_values(data: bytes, expected: int) -> None:
-    assert crc32c(data) == expected
-
-
 def test_masked_crc_is_a_rotation_and_an_offset() -> None:
     assert masked_crc(b"") == 0xA282EAD8
     assert masked_crc(b"123456789") == ((0xE3069283 >> 15) + ((0xE3069283 & 0x7FFF) << 17) + 0xA282EAD8) % 2**32
-
-
-@pytest.mark.parametrize("length", [16383, 16384, 16385, 17408, 50001])
-def test_crc32c_in_lanes_equals_the_bitwise_algorithm(length: int) -> None:
-    data = np.random.default_rng(length).bytes(length)
-    register = 0xFFFFFFFF
-    for byte in data:
-        register ^= byte
-        for _ in range(8):
-            register = register >> 1 ^ (0x82F63B78 if register & 1 else 0)
-    assert crc32c(data) == register ^ 0xFFFFFFFF
 
 
 # Examples

@@ -12,11 +12,11 @@ from torch import Tensor
 import tdvae
 from tdvae import Learner, TDVAEConfig, TrainConfig, jumps
 from tdvae.data import OscillatorSettings, from_arrays, simulate
-from tdvae.data.moving_mnist import MovingDigits, MovingSequences, draw_sequences, synthetic_digits
 from tdvae.exact import OscillatorOracle
-from tdvae.experiments.moving_mnist.measures import roll
 from tdvae.likelihood import importance_log_prob
 from tdvae.models import TDVAE, Model, build
+from tdvae_paper.moving_mnist.measures import roll
+from tdvae_paper.moving_mnist.moving_digits import MovingDigits, MovingSequences, draw_sequences, synthetic_digits
 
 # The oscillator: the share of the information that exact inference gains over the marginal
 

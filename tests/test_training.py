@@ -23,11 +23,11 @@ from torch import Tensor
 import tdvae
 from tdvae import CheckpointError, DivergenceError, InputError, Learner, Sequences, TDVAEConfig, TrainConfig, jumps
 from tdvae.models import ConvTDVAEConfig, FilteringConfig, build
-from tdvae.stack import Stack
 from tdvae.storage import RunFolder, checkpoint
 from tdvae.training.config import derive_seed, make_optimizers, rate_factor
 from tdvae.training.muon import Muon, orthogonalise
 from tdvae.types import LossTerms, Pairs, Terms
+from tdvae_paper.stack import Stack
 
 TINY = TDVAEConfig(belief=6, layers=2, latent=2, maps="residual", hidden=8, blocks=1, decoder=(8,))
 QUICK = TrainConfig(

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not run `__getattr__`
-    from tdvae import data, envs, exact, jumps, likelihood, models, objectives, stack
+    from tdvae import data, envs, exact, jumps, likelihood, models, objectives
     from tdvae.errors import ArgumentTypeError, CheckpointError, DivergenceError, InputError, TDVAEError
     from tdvae.forecasting import Candidates, Forecaster, Forecasts, OwnData, candidates, prepare
     from tdvae.forecasting.recipe import Recipe, recipe
@@ -61,7 +61,6 @@ __all__ = [
     "prepare",
     "recipe",
     "rollout",
-    "stack",
 ]
 
 # Where each public name is defined. Those of `__all__` that are not here are modules.

@@ -17,7 +17,7 @@ import tyro
 from tdvae import __version__
 from tdvae.checks import Range, number, whole
 from tdvae.errors import InputError, TDVAEError, failure
-from tdvae.experiments.registry import EXPERIMENTS
+from tdvae_paper.registry import EXPERIMENTS
 
 if TYPE_CHECKING:
     ExperimentName = str
@@ -55,8 +55,8 @@ class Run:
     def main(self) -> None:
         if self.resume and self.run_dir is None:
             raise InputError("--resume: expected a run to resume, given by --run-dir; got none")
-        from tdvae.experiments import registry
-        from tdvae.experiments.shared.runner import run
+        from tdvae_paper import registry
+        from tdvae_paper.runner import run
 
         experiment = registry.load(self.experiment)
         preset = self.preset or experiment.published
@@ -233,7 +233,7 @@ class Eval:
     """Print JSON instead of a table."""
 
     def main(self) -> None:
-        from tdvae.experiments.shared.evaluation import evaluate_saved
+        from tdvae_paper.evaluation import evaluate_saved
 
         evaluate_saved(self.run, self.seed, self.json, self.data)
 
@@ -257,7 +257,7 @@ class Rollout:
 
     def main(self) -> None:
         lengths = _numbers("--jumps", self.jumps)
-        from tdvae.experiments.shared.evaluation import rollout_saved
+        from tdvae_paper.evaluation import rollout_saved
 
         rollout_saved(self.run, self.start, lengths, self.samples, self.seed, self.json)
 
@@ -280,7 +280,7 @@ class Bench:
     def main(self) -> None:
         Range(1).check("--repeats", whole("--repeats", self.repeats))
         Range(0).check("--minutes", number("--minutes", self.minutes))
-        from tdvae.bench.bench import bench
+        from tdvae_paper.bench.bench import bench
 
         bench(self.what, self.repeats, self.minutes, self.out)
 
@@ -341,8 +341,8 @@ class Convert:
     """Side of a frame in pixels."""
 
     def main(self) -> None:
-        from tdvae.data import rl_unplugged
         from tdvae.envs.first_person.report import progress_bar, show_converted
+        from tdvae_paper.first_person import rl_unplugged
 
         with progress_bar(self.out.name, self.frames) as progress:
             rl_unplugged.convert(self.files, self.out, self.size, self.frames, progress)

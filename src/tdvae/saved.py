@@ -16,8 +16,6 @@ from tdvae.checks import checked
 from tdvae.errors import CheckpointError, InputError
 from tdvae.models import Model, build
 from tdvae.models.config import config_from_dict
-from tdvae.objectives import Learner
-from tdvae.stack import Stack
 from tdvae.storage import RunFolder, checkpoint
 
 WEIGHTS = Path(str(resources.files("tdvae"))) / "weights"
@@ -56,7 +54,7 @@ def load_saved(run_or_name: str | Path) -> SavedModel:
     if os.path.exists(path):  # unlike Path.exists, False for names that no file can have
         config = RunFolder(path).read_config()
         if config["model"].get("kind") == "stack":
-            raise InputError(f"run: expected a run of one model, got the stack {path}; use tdvae.saved.load_runs")
+            raise InputError(f"run: expected a run of one model, got the stack {path}; use tdvae_paper.stack.load_runs")
         saved = checkpoint.best_or_newest(path / "checkpoints")
         # The keys of a learner's weights start with "model.".
         weights = {name.removeprefix("model."): value for name, value in saved.tensors["weights"].items()}
@@ -66,18 +64,6 @@ def load_saved(run_or_name: str | Path) -> SavedModel:
         raise InputError(f"run or name: expected a run folder or one of {shipped_names()}, got {name!r}")
     saved = checkpoint.load(WEIGHTS / name)
     return SavedModel(_build_model(saved.state["model"], saved.tensors["weights"], name), name, saved.state["info"])
-
-
-@checked
-def load_runs(run: str | Path) -> list[Model]:
-    """Load all models of a run folder: those of a stack, or a single one."""
-    path = Path(run)
-    description = RunFolder(path).read_config()["model"]
-    if description.get("kind") != "stack":
-        return [load(path)]
-    stack = Stack([Learner(build(config_from_dict(description["of"]))) for _ in range(description["runs"])])
-    stack.load_state_dict(checkpoint.best_or_newest(path / "checkpoints").tensors["weights"])
-    return stack.models()
 
 
 @checked

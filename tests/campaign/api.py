@@ -18,10 +18,10 @@ from torch import Tensor
 
 import tdvae
 from tdvae import distributions, likelihood, objectives
-from tdvae.data import OscillatorSettings, SwitchingSettings, from_arrays, simulate, simulate_switching, split
-from tdvae.exact import BankPosterior, GaussianMixture, KalmanBank, OscillatorOracle, SwitchingOracle
+from tdvae.data import OscillatorSettings, from_arrays, simulate, split
+from tdvae.exact import BankPosterior, GaussianMixture, KalmanBank, OscillatorOracle
 from tdvae.models import FilteringConfig, MeanFieldConfig, Model, NextStepConfig, TDVAEConfig, build, for_data
-from tdvae.stack import Stack
+from tdvae_paper.stack import Stack
 from tests.campaign.outcome import Outcome, Tally, limited, run_blocks
 
 BLOCK = 500
@@ -119,7 +119,6 @@ class World:
         ]
         self.models: list[Any] = [build(config) for config in configs]
         self.oracle = OscillatorOracle(OscillatorSettings(length=6), frequencies=5)
-        self.switching = SwitchingOracle(SwitchingSettings(interval=1), frequencies=3)
         with torch.no_grad():
             self.posterior = self.oracle.observe(simulate(OscillatorSettings(length=6), 2, 0).x)
         np.savez(folder / "data.npz", x=np.zeros((4, 5), dtype=np.float32))
@@ -158,7 +157,6 @@ class World:
             tdvae.jumps.InTurn,
             tdvae.jumps.Subsequences,
             OscillatorSettings,
-            SwitchingSettings,
             OscillatorOracle,
             GaussianMixture,
             KalmanBank,
@@ -176,7 +174,7 @@ class World:
             (likelihood, ("trajectory_log_weights", "particle_log_prob", "resample", "log_mean_exp")),
         ]
         functions = [getattr(module, name) for module, group in names for name in group]
-        functions += [build, for_data, split, simulate, simulate_switching, tdvae.data.from_npz]
+        functions += [build, for_data, split, simulate, tdvae.data.from_npz]
         chosen = self.random.choice(functions)
         if self.random.random() < 0.1:
             return "from_arrays", from_arrays, dict.fromkeys(("x", "actions", "rewards", "lengths"), "array")
@@ -190,7 +188,6 @@ class World:
                 (self._forecast(model), ("log_prob", "cdf", "quantile")),
                 (self._jumps(), ("sample",)),
                 (self.oracle, ("observe", "forecast", "frequency", "amplitude", "marginal")),
-                (self.switching, ("first_larger",)),
                 (self.oracle.bank, ("filter", "jump", "advance", "predict", "log_likelihood")),
                 (self.oracle.bank.predict(self.posterior, 1), ("log_prob", "cdf", "quantile", "sample")),
                 (self._distribution(), ("log_prob",)),
@@ -264,7 +261,6 @@ class World:
             distributions.Distribution: self._distribution,
             tdvae.models.config.ModelConfig: lambda: self.random.choice(self.models).config,
             OscillatorSettings: lambda: OscillatorSettings(length=6),
-            SwitchingSettings: lambda: SwitchingSettings(interval=1),
             BankPosterior: lambda: self.posterior,
             "array": self._array,
             "name": lambda: self.random.choice(("oscillator", "missing", "", "x" * 300, "\x00")),

@@ -3,7 +3,6 @@
 from tdvae.data.arrays import from_arrays, from_npz, split
 from tdvae.data.oscillator import OscillatorRecord, OscillatorSettings, simulate
 from tdvae.data.recording import Recording
-from tdvae.data.switching import SwitchingRecord, SwitchingSettings, simulate_switching
 from tdvae.data.windows import FrameWindows, split_windows, windows
 
 __all__ = [
@@ -11,12 +10,9 @@ __all__ = [
     "OscillatorRecord",
     "OscillatorSettings",
     "Recording",
-    "SwitchingRecord",
-    "SwitchingSettings",
     "from_arrays",
     "from_npz",
     "simulate",
-    "simulate_switching",
     "split",
     "split_windows",
     "windows",

@@ -2,7 +2,6 @@
 
 from tdvae.exact.kalman import BankPosterior, GaussianMixture, KalmanBank, OneStepSmoother
 from tdvae.exact.oscillator import OscillatorOracle
-from tdvae.exact.switching import SwitchingOracle
 
 __all__ = [
     "BankPosterior",
@@ -10,5 +9,4 @@ __all__ = [
     "KalmanBank",
     "OneStepSmoother",
     "OscillatorOracle",
-    "SwitchingOracle",
 ]

@@ -77,7 +77,7 @@ class ChronoLSTMBelief(BeliefNetwork):
     r"""An LSTM whose cells are initialised with long memory: time constants τ in the range ``timescales``, in steps.
 
     The initial bias of the forget gate is log τ, that of the input gate -log τ (Tallec and Ollivier 2018), so gradients
-    reach back over τ steps from the start of training. This LSTM supports stacked weights (`tdvae.stack`).
+    reach back over τ steps from the start of training. This LSTM supports stacked weights (`tdvae_paper.stack`).
     """
 
     def __init__(self, inputs: int, size: int, timescales: tuple[float, float]) -> None:

@@ -1,5 +1,0 @@
-"""Forecasts of five data sets by the recipe of `tdvae fit`, beside simple forecasters and what else one might use."""
-
-from tdvae.experiments.own_data.experiment import OwnDataSets
-
-EXPERIMENT = OwnDataSets()

@@ -1,1 +1,0 @@
-"""Code shared by the experiments: the `Experiment` base class, the runner, evaluation of saved runs, probes."""

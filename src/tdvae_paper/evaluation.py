@@ -1,0 +1,167 @@
+"""Evaluate saved models: held-out measures and rollouts of a run folder or of a model shipped with the package."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from tdvae import saved
+from tdvae.checks import LONGEST_JUMP, Range, Samples, Seed, checked
+from tdvae.distributions import Categorical
+from tdvae.errors import InputError
+from tdvae.forecasting.own_data import OwnDataRuns
+from tdvae.reporting.results import Measures, finite_numbers, results
+from tdvae.reporting.tables import Block, Table, show
+from tdvae.rollouts import belief_at, rollout
+from tdvae.saved import SavedModel
+from tdvae.storage.files import to_json
+from tdvae.training.config import derive_seed
+from tdvae.types import Sequences
+from tdvae_paper.registry import kind_of_run
+
+Jump = Annotated[int, Range(1, LONGEST_JUMP)]
+MOST_SHOWN = 40  # numbers of an observation in a printed rollout; the JSON has all
+
+
+class RunKind(Protocol):
+    """Evaluates runs of one kind: those of one experiment, or those of `tdvae fit`."""
+
+    @property
+    def paper(self) -> Measures: ...
+
+    def evaluate(self, found: SavedModel, seed: int) -> Measures: ...
+
+    def tables_of_run(self, content: dict[str, Any]) -> list[Block]: ...
+
+    def held_out(self, found: SavedModel, seed: int) -> Sequences: ...
+
+    def channels(self, found: SavedModel) -> Sequence[str]: ...
+
+    def in_units(self, found: SavedModel, x: Tensor) -> npt.NDArray[Any]: ...
+
+
+@checked
+def evaluate_saved(run_or_name: str, seed: Seed, as_json: bool, data: Path | None = None) -> None:
+    """Print the measures of a saved model on held-out data drawn with ``seed``, or on a file like its training data."""
+    begin = time.monotonic()
+    found = saved.load_saved(run_or_name)
+    kind = _run_kind(found)
+    if data is None:
+        measures = kind.evaluate(found, seed)
+    elif isinstance(kind, OwnDataRuns):
+        measures = kind.evaluate(found, seed, data)
+    else:
+        raise InputError(f"--data: expected a run of `tdvae fit`, got {found.source} of {found.info['experiment']}")
+    preset = found.info.get("preset", "own")
+    content = results(found.info["experiment"], preset, [seed], time.monotonic() - begin, [measures], kind.paper)
+    if as_json:
+        print(to_json(finite_numbers(content)).decode(), end="")
+        return
+    what = "held-out sequences" if data is None else data.name
+    show(f"{run_or_name} on {what}, seed {seed}", kind.tables_of_run(content))
+
+
+def _run_kind(found: SavedModel) -> RunKind:
+    kind = kind_of_run(str(found.info.get("experiment")))
+    if kind is None:
+        raise InputError(
+            f"run: expected a run of an experiment or of `tdvae fit`, got {found.source}, whose info names neither; "
+            "evaluate it from Python"
+        )
+    return kind
+
+
+@torch.no_grad()
+@checked
+def rollout_saved(
+    run_or_name: str, start: int, jumps: Sequence[Jump], samples: Samples, seed: Seed, as_json: bool
+) -> None:
+    """Print quantiles of a saved model's predictions after each jump, and the observation where there is one."""
+    found = saved.load_saved(run_or_name)
+    sequence = _run_kind(found).held_out(found, seed)
+    length = int(sequence.lengths[0])
+    if not 0 <= start <= length:
+        raise InputError(f"--from: expected between 0 and {length} (the length of the sequence), got {start}")
+    torch.manual_seed(derive_seed(seed))
+    kind = _run_kind(found)
+    futures = kind.in_units(found, _sample_futures(found, sequence, start, jumps, samples))
+    observed = kind.in_units(found, _with_gaps(sequence)[0, :length])
+    rows = _summarise_futures(kind.channels(found), start, jumps, futures, observed)
+    if as_json:
+        print(to_json(finite_numbers(rows)).decode(), end="")
+        return
+    numbers = len(rows) // len(jumps)
+    shown = [row for number, row in enumerate(rows) if number % numbers < MOST_SHOWN]
+    what = "x" if numbers <= MOST_SHOWN else f"the first {MOST_SHOWN} of {numbers} numbers of x"
+    show(f"{run_or_name}: {what} in {samples} futures after t = {start}", [_table(shown)])
+
+
+def _with_gaps(sequence: Sequences) -> Tensor:
+    """x, with NaN where an observation is missing."""
+    observed: Tensor | None = getattr(sequence, "observed", None)
+    return sequence.x if observed is None else torch.where(observed, sequence.x, torch.nan)
+
+
+def _sample_futures(found: SavedModel, sequence: Sequences, start: int, jumps: Sequence[int], samples: int) -> Tensor:
+    """Sample x after each jump: (jumps, samples, *event)."""
+    belief = belief_at(found.model, sequence, start)
+    actions = None
+    if sequence.actions is not None:
+        length = int(sequence.lengths[0])
+        if start + sum(jumps) > length:
+            raise InputError(
+                f"--jumps: expected to end by step {length}, the last with known actions, got {start + sum(jumps)}"
+            )
+        actions = sequence.actions[:, start : start + sum(jumps)]
+    decoded = found.model.decode(rollout(found.model, found.model.sample_state(belief, samples), jumps, actions))
+    if isinstance(decoded, Categorical):
+        raise InputError(
+            "run: expected a model of numeric observations, got one of classes; use tdvae.rollout in Python"
+        )
+    return decoded.sample()[:, :, 0]
+
+
+def _summarise_futures(
+    channels: Sequence[str], start: int, jumps: Sequence[int], futures: npt.NDArray[Any], observed: npt.NDArray[Any]
+) -> list[dict[str, Any]]:
+    """Return for each jump and channel the time step, quantiles of the samples, and the observation if there is one."""
+    futures, seen = futures.reshape(*futures.shape[:2], -1), observed.reshape(len(observed), -1)
+    names = list(channels) if len(channels) == futures.shape[2] else [f"x_{n}" for n in range(futures.shape[2])]
+    quantiles = np.quantile(futures, [0.05, 0.5, 0.95], axis=1)
+    rows = []
+    for index, time_step in enumerate(start + np.cumsum(jumps)):
+        for channel, name in enumerate(names):
+            value = seen[time_step - 1, channel] if time_step <= len(seen) else np.nan
+            rows.append(
+                {
+                    "t": int(time_step),
+                    "jump": jumps[index],
+                    "channel": name,
+                    **{key: float(quantiles[i, index, channel]) for i, key in enumerate(("low", "median", "high"))},
+                    "observed": None if np.isnan(value) else float(value),
+                }
+            )
+    return rows
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    """One row per jump and channel; the channel is left out if there is one only."""
+    several = len({row["channel"] for row in rows}) > 1
+    cells = []
+    for row in rows:
+        numbers = [_number(row[key]) for key in ("low", "median", "high")]
+        observed = "" if row["observed"] is None else _number(row["observed"])
+        cells.append([str(row["t"]), str(row["jump"]), *([row["channel"]] if several else []), *numbers, observed])
+    return Table(["t", "jump", *(["channel"] if several else []), "5 %", "median", "95 %", "observed"], cells)
+
+
+def _number(value: float) -> str:
+    """Three decimals, or ten digits for very large and very small numbers."""
+    return f"{value:.3f}" if value == 0 or 1e-2 <= abs(value) < 1e5 else f"{value:.10g}"

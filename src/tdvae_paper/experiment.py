@@ -1,0 +1,196 @@
+"""The `Experiment` base class: presets, trainings, measures, tables and figures. `runner` runs any subclass."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy.typing as npt
+from torch import Tensor
+
+from tdvae.errors import InputError
+from tdvae.jumps import Jumps
+from tdvae.models import Model
+from tdvae.objectives import Learner
+from tdvae.reporting.results import Measures
+from tdvae.reporting.tables import Block
+from tdvae.saved import SavedModel
+from tdvae.storage import RunFolder
+from tdvae.training import FitResult, Monitor, TrainConfig
+from tdvae.types import Sequences, SequenceSource
+from tdvae_paper.stack import load_runs
+
+
+class HasSeeds(Protocol):
+    """The interface of presets that the runner needs: the seeds to train with."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]: ...
+
+
+P = TypeVar("P", bound=HasSeeds)
+_NO_MEASURES: Measures = {}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One training with its own run folder. ``variant`` names what is trained if a preset has several trainings."""
+
+    seed: int
+    folder: str
+    variant: str = ""
+    label: str = ""  # key in the results' ``train_seconds``; by default the folder name
+
+    @property
+    def name(self) -> str:
+        return self.label or self.folder
+
+
+@dataclass(frozen=True)
+class Training:
+    """The arguments of `tdvae.fit` that an experiment sets."""
+
+    learner: Learner
+    data: SequenceSource
+    jumps: Jumps
+    config: TrainConfig
+    validation: SequenceSource | None = None
+    info: dict[str, Any] = field(default_factory=dict)  # saved in the run beside the experiment and preset names
+    monitor: Monitor | None = None
+    # Called instead of `tdvae.fit`, with run_dir, resume, info and progress as keyword arguments
+    start: Callable[..., FitResult] | None = None
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A finished task and its run folder."""
+
+    task: Task
+    folder: Path
+
+    @property
+    def models(self) -> list[Model]:
+        """The trained models: one, or several if the task trained a stack."""
+        return load_runs(self.folder)
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The entries of metrics.jsonl, logged during training, in order of the step."""
+        return RunFolder(self.folder).read_metrics()
+
+
+class Experiment(ABC, Generic[P]):
+    """Base class of the experiments. Subclasses implement the abstract methods and override the others as needed.
+
+    Instances have no state, because they are sent to other processes. A run depends only on its preset and task.
+    """
+
+    name: str  # used in the info of runs, and in results/NAME.json unless `results_name` is set
+    results_name = ""  # name of the results file, if it is that of another experiment
+    block = ""  # block of that file with the results of this experiment
+    title: str  # heading of the printed tables
+    presets: dict[str, P]
+    published = "cpu"  # preset of the published results
+    paper = _NO_MEASURES  # the paper's numbers, if it gives any
+    rollout_options = ""  # options of the `tdvae rollout` command suggested after a run
+
+    @property
+    def file(self) -> str:
+        """The file name of the results."""
+        return f"{self.results_name or self.name}.json"
+
+    @abstractmethod
+    def tasks(self, preset: P, seeds: list[int]) -> list[Task]:
+        """Return the trainings of a preset. Figures show the first one."""
+
+    def prepare(self, preset: P) -> None:
+        """Create data that the tasks share (recordings, classifiers) in the data cache, unless it exists."""
+
+    @abstractmethod
+    def training(self, preset: P, task: Task) -> Training:
+        """Return the learner, data and config of a task."""
+
+    @abstractmethod
+    def measure(self, preset: P, task: Task, models: list[Model]) -> Measures:
+        """Compute the measures of a finished task on held-out data."""
+
+    def combine(self, preset: P, measures: dict[Task, Measures]) -> list[Measures]:
+        """Return the measures of each replicate; mean and spread are over these. By default a task is a replicate."""
+        return list(measures.values())
+
+    def overall(self, preset: P, seeds: list[int], replicates: list[Measures]) -> Measures:
+        """Return summarised measures that are not means over replicates, such as exact limits and the worst seed."""
+        return {}
+
+    def extras(self, preset: P) -> dict[str, Any]:
+        """Return further entries of the results."""
+        return {}
+
+    @abstractmethod
+    def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
+        """Return the tables of the results by their name in the docs. They are printed in this order."""
+
+    def made(self, content: dict[str, Any]) -> str:
+        """Return the sentence below each table in the docs: the command, seeds and training time behind the numbers."""
+        return f"`{content['command']}`, seeds {seeds_of(content)}: mean ± standard deviation; {time_of(content)}."
+
+    def heading(self, content: dict[str, Any]) -> str:
+        """Return the heading of the printed tables."""
+        return f"{self.title}, preset {content['preset']}, {len(content['seeds'])} seed(s)"
+
+    def draw(self, preset: P, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
+        """Draw the figures into ``folder`` and return their paths. Subclasses import matplotlib only here."""
+        return []
+
+    def evaluate(self, found: SavedModel, seed: int) -> Measures:
+        """Compute the measures of one saved run, for `tdvae eval`. Raises InputError unless overridden."""
+        raise InputError(self._unsupported(found))
+
+    def tables_of_run(self, content: dict[str, Any]) -> list[Block]:
+        """Return the tables of the measures of `evaluate`. By default the tables of the results."""
+        return [block for blocks in self.tables(content).values() for block in blocks]
+
+    def held_out(self, found: SavedModel, seed: int) -> Sequences:
+        """Return one held-out sequence for `tdvae rollout`. Raises InputError unless overridden."""
+        raise InputError(self._unsupported(found))
+
+    def channels(self, found: SavedModel) -> Sequence[str]:
+        """Return a name for each number of an observation, for `tdvae rollout`."""
+        return [f"x_{number}" for number in range(math.prod(found.model.config.event_shape))]
+
+    def in_units(self, found: SavedModel, x: Tensor) -> npt.NDArray[Any]:
+        """Convert observations of the model to the units of the data. By default they are the same."""
+        return x.double().numpy()
+
+    def _unsupported(self, found: SavedModel) -> str:
+        command = f"tdvae run {self.name.replace('_', '-')}"
+        return (
+            f"run: expected a run that can be evaluated on its own, got {found.source} of {self.name}, "
+            f"which `{command}` evaluates; open it with tdvae.load"
+        )
+
+
+def by_seed(measures: dict[Task, Measures]) -> dict[int, dict[str, Measures]]:
+    """Group the measures of tasks by seed, then by variant. For experiments where a replicate is one seed."""
+    grouped: dict[int, dict[str, Measures]] = {}
+    for task, task_measures in measures.items():
+        grouped.setdefault(task.seed, {})[task.variant] = task_measures
+    return grouped
+
+
+def seeds_of(content: dict[str, Any]) -> str:
+    return ", ".join(map(str, content["seeds"]))
+
+
+def time_of(content: dict[str, Any]) -> str:
+    """Return the training time as text. It is unknown for runs of earlier versions that were interrupted."""
+    trainings = content["train_seconds"].values()
+    known = [seconds for seconds in trainings if seconds is not None]
+    which = "in all"
+    if len(known) < len(trainings):
+        which = f"for the {len(known)} of {len(trainings)} trainings whose time is known"
+    return f"{sum(known) / 60:.0f} minutes of training {which}, at most {max(known) / 60:.0f} for one, on one core each"

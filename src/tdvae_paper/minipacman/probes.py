@@ -1,0 +1,160 @@
+"""What can be read from frozen beliefs and states about the part of the maze that is out of sight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tdvae.envs.minipacman import Recording, View
+from tdvae.envs.minipacman.maze import FREE, HEIGHT, WIDTH
+from tdvae.models import TDVAE, Model, StateSpace
+from tdvae.reporting.results import Measures
+from tdvae.types import Latent, Sequences
+from tdvae_paper.probes import fit_reader
+
+MEASURES = ("ghost_probe", "food_probe")
+SKIPPED = 10  # first frames of a game: there is nothing to remember yet
+LONG_AGO = 8  # steps since a ghost was seen, and more
+SMOOTHING = 20.0  # counts spread over all cells, of what is known without a model
+AT_ONCE = 200  # games
+FREE_CELLS = torch.as_tensor(FREE)
+_PLACE_AMONG_FREE = torch.full((HEIGHT * WIDTH,), -1).index_put((FREE_CELLS,), torch.arange(len(FREE)))
+_VIEW = View()
+_SEEN_FROM = torch.as_tensor(np.stack([_VIEW.seen_from(int(cell)).reshape(-1)[FREE] for cell in FREE]))
+
+
+def observed(recording: Recording) -> Sequences:
+    """What the models are given: windows and actions. Rewards are left out: what Pacman eats is in the window."""
+    return replace(recording.sequences(), rewards=None)
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """The truth about frames, one row each: cells are counted among the free ones."""
+
+    seen: Tensor  # (M, 138) which free cells are in view
+    ghost: Tensor  # (M,) where the ghost is, -1 if it has been eaten
+    eaten: Tensor  # (M, 138) whether the food is gone
+    last_seen: Tensor  # (M,) where a ghost was seen last, 138 if never
+    since: Tensor  # (M,) how many steps ago, at most LONG_AGO
+    time: Tensor  # (M,) number of the frame
+
+    @property
+    def out_of_sight(self) -> Tensor:
+        """(M,) whether there is a ghost, and it is not in view."""
+        shown = self.seen.gather(1, self.ghost.clamp(min=0)[:, None])[:, 0]
+        return (self.ghost >= 0) & ~shown
+
+
+def hidden(recording: Recording) -> Hidden:
+    """Of all frames after the first ``SKIPPED``, game by game."""
+    truth = recording.truth
+    assert truth is not None  # recorded for probes
+    pacman = _cell(torch.as_tensor(truth.pacman).long())
+    ghost = _cell(torch.as_tensor(truth.ghosts).long())[..., 0]
+    seen = _SEEN_FROM[pacman]
+    shown = (ghost >= 0) & seen.gather(2, ghost.clamp(min=0)[..., None])[..., 0]
+    last, since = torch.full_like(ghost, len(FREE)), torch.full_like(ghost, LONG_AGO)
+    for t in range(ghost.shape[1]):
+        if t > 0:
+            last[:, t], since[:, t] = last[:, t - 1], (since[:, t - 1] + 1).clamp(max=LONG_AGO)
+        last[:, t] = torch.where(shown[:, t], ghost[:, t], last[:, t])
+        since[:, t] = torch.where(shown[:, t], 0, since[:, t])
+    eaten = ~torch.as_tensor(truth.food).flatten(2)[..., FREE_CELLS]
+    time = torch.arange(ghost.shape[1]).expand_as(ghost)
+    return Hidden(*(part[:, SKIPPED:].flatten(0, 1) for part in (seen, ghost, eaten, last, since, time)))
+
+
+def _cell(place: Tensor) -> Tensor:
+    """(row, column) → number among the free cells; -1 stays -1."""
+    index = place[..., 0] * WIDTH + place[..., 1]
+    return torch.where(index >= 0, _PLACE_AMONG_FREE[index.clamp(min=0)], -1)
+
+
+def states(model: Model, sequences: Sequences) -> Latent:
+    """A draw of z_1 … z_T (N, T, size): from TD-VAE's beliefs, or from a state-space model's encoder."""
+    b = model.filter(sequences)
+    codes = b.read(b.codes[:, 1:])
+    if isinstance(model, TDVAE):
+        return model.p_B.sample(codes)[0]
+    assert isinstance(model, StateSpace)
+    return model.infer(codes, sequences)
+
+
+@torch.no_grad()
+def features(model: Model, recording: Recording) -> dict[str, Tensor]:
+    """Belief codes and drawn states of the frames that `hidden` is about, (M, size)."""
+    data, belief, state = observed(recording), [], []
+    for rows in torch.arange(len(data)).split(AT_ONCE):
+        part = data.select(rows)
+        belief.append(model.filter(part).codes[:, 1 + SKIPPED :].flatten(0, 1))
+        state.append(states(model, part).flat[:, SKIPPED:].flatten(0, 1))
+    return {"belief": torch.cat(belief), "state": torch.cat(state)}
+
+
+def ghost_loss(logits: Tensor, about: Hidden) -> Tensor:
+    """−log p of the ghost's cell, (M,). That it is none of the cells in view is plain to see, and told."""
+    return F.cross_entropy(logits.masked_fill(about.seen, -1e9), about.ghost, reduction="none")
+
+
+def food_loss(logits: Tensor, about: Hidden) -> Tensor:
+    """−log p of whether each cell out of view has been eaten, the mean over cells, (M,)."""
+    each = F.binary_cross_entropy_with_logits(logits, about.eaten.to(logits.dtype), reduction="none")
+    return (each * ~about.seen).sum(1) / (~about.seen).sum(1)
+
+
+def rows_of(about: Hidden, rows: Tensor) -> Hidden:
+    return Hidden(*(getattr(about, name)[rows] for name in Hidden.__dataclass_fields__))
+
+
+def fit_ghost_reader(codes: Tensor, about: Hidden, steps: int) -> Callable[[Tensor], Tensor]:
+    """Logits over the free cells, from codes; fitted to frames whose ghost is out of sight."""
+    chosen = about.out_of_sight.nonzero()[:, 0]
+    codes, about = codes[chosen], rows_of(about, chosen)
+    return fit_reader(codes, len(FREE), lambda logits, rows: ghost_loss(logits, rows_of(about, rows)).mean(), steps)
+
+
+def measure_probes(model: Model, fit_on: Recording, test: Recording, steps: int) -> Measures:
+    """Nats per frame for the ghost, nats per cell for the food, read from the model; and what is known without one."""
+    truth, asked = hidden(fit_on), hidden(test)
+    ghost_rows = asked.out_of_sight.nonzero()[:, 0]
+    ghosts = rows_of(asked, ghost_rows)
+    read: dict[str, Measures] = {name: {} for name in MEASURES}
+    fitting, testing = features(model, fit_on), features(model, test)
+    for source, codes in fitting.items():
+        ghost = fit_ghost_reader(codes, truth, steps)
+        food = fit_reader(codes, len(FREE), lambda logits, rows: food_loss(logits, rows_of(truth, rows)).mean(), steps)
+        read["ghost_probe"][source] = float(ghost_loss(ghost(testing[source][ghost_rows]), ghosts).mean())
+        read["food_probe"][source] = float(food_loss(food(testing[source]), asked).mean())
+    without: dict[str, Measures] = {
+        "ghost_probe": {
+            "uniform": float(ghost_loss(torch.zeros(len(ghost_rows), len(FREE)), ghosts).mean()),
+            "last seen": float(ghost_loss(_by_last_seen(truth, ghosts), ghosts).mean()),
+        },
+        "food_probe": {"time alone": float(food_loss(_by_time(truth, asked), asked).mean())},
+    }
+    return {name: {"read from": read[name], "without a model": without[name]} for name in MEASURES}
+
+
+def _by_last_seen(fit_on: Hidden, asked: Hidden) -> Tensor:
+    """Log of how often the ghost was in each cell, by where and how long ago it was seen, smoothed."""
+    rows = rows_of(fit_on, fit_on.out_of_sight.nonzero()[:, 0])
+    key = rows.last_seen * (LONG_AGO + 1) + rows.since
+    counts = torch.zeros((len(FREE) + 1) * (LONG_AGO + 1), len(FREE))
+    counts.index_put_((key, rows.ghost), torch.ones(len(key)), accumulate=True)
+    anywhere = (counts.sum(0) + 1) / (counts.sum() + len(FREE))
+    smoothed = counts + SMOOTHING * anywhere
+    return smoothed[asked.last_seen * (LONG_AGO + 1) + asked.since].log()
+
+
+def _by_time(fit_on: Hidden, asked: Hidden) -> Tensor:
+    """Log odds of each cell's having been eaten by a frame's number."""
+    frames = int(fit_on.time.max()) + 1
+    total = torch.zeros(frames, 1).index_add(0, fit_on.time, torch.ones(len(fit_on.time), 1))
+    eaten = torch.zeros(frames, len(FREE)).index_add(0, fit_on.time, fit_on.eaten.float())
+    return torch.logit((eaten + 1) / (total + 2))[asked.time]
