@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tdvae.distributions import DiagonalNormal, NormalMixture
-from tdvae.nn.dense import MapFactory
+from tdvae.nn.dense import Maps
 from tdvae.types import Latent
 
 # Soft bounds of log σ. Without them, the σ of p_T would go to 0 for coordinates of z that never change.
@@ -127,13 +127,13 @@ class DenseHeads(nn.Module):
     log_temperature: Tensor
 
     def __init__(
-        self, context: int, sizes: Sequence[int], make_map: MapFactory, init_log_sigma: float, gain: float = 1.0
+        self, context: int, sizes: Sequence[int], maps: Maps, init_log_sigma: float, gain: float = 1.0
     ) -> None:
         super().__init__()
         self.init_log_sigma = init_log_sigma
         self.register_buffer("log_temperature", torch.zeros(()))  # added to log σ; set by calibration after training
         self.maps = nn.ModuleList(
-            make_map(context + sum(sizes[index + 1 :]), 2 * size, gain=gain) for index, size in enumerate(sizes)
+            maps.build(context + sum(sizes[index + 1 :]), 2 * size, gain) for index, size in enumerate(sizes)
         )
 
     def forward(

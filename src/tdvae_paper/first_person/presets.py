@@ -5,21 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tdvae.jumps import Jumps, Uniform, Widening
-from tdvae.models import ConvTDVAEConfig
+from tdvae.models import LSTM, ConvTDVAEConfig, DeepLSTM
 from tdvae.training import TrainConfig
 from tdvae_paper.recipe import MUON
 
 MODELS = {
     # The paper's sizes; those of z, the canvas and the encoder are not stated there.
     "paper": ConvTDVAEConfig(
-        encoder=(32, 64, 128, 256), belief=512, belief_layers=4, layers=16, channels=256, latent=16, canvas=64
+        encoder=(32, 64, 128, 256), belief=DeepLSTM(512, layers=4), layers=16, channels=256, latent=16, canvas=64
     ),
     # A training step of the preset `cpu` takes about a second on one core.
     "cpu": ConvTDVAEConfig(
         encoder=(16, 32, 64, 32),
-        belief=256,
-        belief_layers=1,
-        input_skip=1,
+        belief=LSTM(256, input_skip=1),
         layers=4,
         channels=32,
         latent=4,
@@ -27,7 +25,7 @@ MODELS = {
         init_log_sigma=-2.0,  # the noise of an untrained state is smaller than its signal
     ),
     "smoke": ConvTDVAEConfig(
-        event_shape=(3, 32, 32), encoder=(8, 8, 8), belief=16, belief_layers=1, layers=2, channels=8, latent=4, canvas=8
+        event_shape=(3, 32, 32), encoder=(8, 8, 8), belief=LSTM(16), layers=2, channels=8, latent=4, canvas=8
     ),
 }
 

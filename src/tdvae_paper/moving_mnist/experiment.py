@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tdvae.errors import InputError
-from tdvae.models import Model, build
+from tdvae.models import Model, Waves, build
 from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, flat
@@ -56,7 +56,7 @@ class MovingMNIST(Experiment[Preset]):
         data, validation = training_sequences(preset, task.seed)
         given = task.variant == GIVEN
         torch.manual_seed(derive_seed(task.seed))  # the initial weights
-        model = build(replace(preset.model, dt="waves", max_latent_dt=1) if given else preset.model)
+        model = build(replace(preset.model, dt=Waves(3)) if given else preset.model)
         steps = preset.steps_given_dt if given and preset.steps_given_dt else preset.train.steps
         config = replace(preset.train, steps=steps, seed=task.seed)
         info = {"frames": asdict(preset.frames), "given_dt": given}

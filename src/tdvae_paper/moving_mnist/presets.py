@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tdvae.jumps import Jumps, Uniform, Widening
-from tdvae.models import TDVAEConfig
+from tdvae.models import LSTM, Bits, ResidualMaps, TDVAEConfig, Unknown
 from tdvae.training import TrainConfig
 from tdvae_paper.moving_mnist.moving_digits import MovingDigits
 from tdvae_paper.recipe import MUON
@@ -33,27 +33,20 @@ class Preset:
 # App. D as printed: two ReLU layers before an LSTM and in the decoder, two layers of z, δt withheld.
 _PAPER_MODEL = TDVAEConfig(
     event_shape=(28, 28),
-    likelihood="bernoulli",
     encoder=(784, 784),
-    decoder=(200, 200),
-    dt="none",
+    decoder=Bits((200, 200)),
+    dt=Unknown(),
 )
 # docs/moving_mnist.md explains these choices.
 _MODEL = TDVAEConfig(
     event_shape=(28, 28),
-    likelihood="bernoulli",
     encoder=(384, 128),
-    decoder=(384, 384),
-    belief=128,
-    input_skip=2,
+    decoder=Bits((384, 384)),
+    belief=LSTM(128, input_skip=2),
     latent=16,
-    maps="residual",
-    hidden=128,
-    blocks=1,
-    dt="none",
-    octaves=3,
+    maps=ResidualMaps(128, blocks=1),
+    dt=Unknown(lengths=LONGEST, octaves=3),
     drift="rotation",
-    max_latent_dt=LONGEST,
     posterior="product",
     init_log_sigma=-2.0,
 )
@@ -61,7 +54,14 @@ _TRAIN = replace(MUON, batch_size=64, pairs=8)
 
 PRESETS = {
     "smoke": Preset(
-        replace(_MODEL, encoder=(24, 16), decoder=(24, 24), belief=16, latent=4, hidden=16),
+        replace(
+            _MODEL,
+            encoder=(24, 16),
+            decoder=Bits((24, 24)),
+            belief=LSTM(16, input_skip=2),
+            latent=4,
+            maps=ResidualMaps(16, blocks=1),
+        ),
         replace(_TRAIN, steps=10, batch_size=8, pairs=2, validate_every=5, checkpoint_every=5, log_every=5),
         synthetic=True,
         train_sequences=80,

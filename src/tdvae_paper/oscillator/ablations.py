@@ -13,7 +13,7 @@ import torch
 
 from tdvae.forecasting import recipe
 from tdvae.jumps import InTurn, SemiGradient, Widening, paper_mixture
-from tdvae.models import Model
+from tdvae.models import LSTM, Coordinates, GatedMaps, Model, Number
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, Table
 from tdvae.saved import SavedModel
@@ -34,20 +34,20 @@ def _with_model(**changes: object) -> Preset:
 VARIANTS = {
     "recipe": _BASE,
     "app_d": replace(_BASE, model=PRESETS["paper"].model, train=replace(_BASE.train, optimizer="adam")),
-    "lstm": _with_model(belief_network="lstm", belief=64),
+    "lstm": _with_model(belief=LSTM(64)),
     "free_smoothing": _with_model(posterior="free"),
     "drift_stays": _with_model(drift="residual"),
     "no_drift": _with_model(drift="none"),
-    "gated_maps": _with_model(maps="gated"),
-    "dt_as_number": _with_model(dt="number"),
-    "learned_sigma": _with_model(noise="learned"),
+    "gated_maps": _with_model(maps=GatedMaps(96)),
+    "dt_as_number": _with_model(dt=Number()),
+    "learned_sigma": _with_model(decoder=Coordinates()),
     "adam": replace(_BASE, train=replace(_BASE.train, optimizer="adam")),
     "full_gradient": replace(_BASE, jumps=InTurn(widening(_UNTIL), half_consecutive(), SWITCH)),
     "semi_gradient_only": replace(_BASE, jumps=SemiGradient(Widening(half_consecutive(), start=2, until=_UNTIL))),
     "paper_jumps_only": replace(_BASE, jumps=widening(_UNTIL)),
     "no_curriculum": replace(_BASE, jumps=InTurn(paper_mixture(), SemiGradient(half_consecutive()), SWITCH)),
 }
-FITS: dict[str, dict[str, Any]] = {"fit": {}, "fit_latent": {"observed_state": False}}  # options of `tdvae.recipe`
+FITS: dict[str, dict[str, Any]] = {"fit": {}, "fit_latent": {"state": "latent"}}  # options of `tdvae.recipe`
 LONGEST_JUMP = 120  # of these
 REPORTED = {"information_share": "share at δt = {}", "coverage_90": "coverage of the 90 % interval"}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from tdvae.data import OscillatorSettings
 from tdvae.jumps import Consecutive, InTurn, Jumps, Mixture, SemiGradient, Widening, paper_mixture
-from tdvae.models import TDVAEConfig
+from tdvae.models import Coordinates, LinearRecurrence, Number, Readout, ResidualMaps, TDVAEConfig
 from tdvae.training import TrainConfig
 
 SWITCH = 0.75  # fraction of the training before its last stage
@@ -40,17 +40,13 @@ class Preset:
 
 
 # App. D as printed: LSTM and D maps of size 50, two layers of 8, Adam 5e-4, q_S without b_t2, δt as a number.
-_PAPER_MODEL = TDVAEConfig(likelihood="coordinates", dt="number", smoothing_sees_b2=False)
+_PAPER_MODEL = TDVAEConfig(decoder=Coordinates(), dt=Number(), smoothing_sees_b2=False)
 # docs/oscillator.md explains these choices.
 _MODEL = TDVAEConfig(
-    likelihood="coordinates",
-    noise=0.1,
-    belief_network="linear_recurrence",
-    belief=64,
-    max_frequency=0.75,
-    readout=96,
-    maps="residual",
-    hidden=96,
+    decoder=Coordinates(sigma=0.1),
+    belief=LinearRecurrence(64, max_frequency=0.75),
+    readout=Readout(96),
+    maps=ResidualMaps(96),
     drift="rotation",
     posterior="product",
 )
@@ -67,7 +63,12 @@ _TRAIN = TrainConfig(
 
 PRESETS = {
     "smoke": Preset(
-        replace(_MODEL, belief=16, readout=16, readout_hidden=16, hidden=16),
+        replace(
+            _MODEL,
+            belief=LinearRecurrence(16, max_frequency=0.75),
+            readout=Readout(16, hidden=16),
+            maps=ResidualMaps(16),
+        ),
         replace(_TRAIN, steps=20, batch_size=8, pairs=4, validate_every=10, checkpoint_every=10, log_every=5),
         curriculum(until=0.34),
         train_sequences=64,
