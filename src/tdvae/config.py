@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
+from inspect import isabstract
 from typing import Annotated, Any, ClassVar, Self
 
 from tdvae.checks import Range, check_fields
@@ -52,12 +53,15 @@ def _restored(value: Any, name: str) -> Any:
         return tuple(_restored(one, name) for one in value)
     if not isinstance(value, dict):
         return value
-    kind = value.get("config")
-    if not isinstance(kind, str) or kind not in Config.known:
-        raise InputError(f"{name}: expected one of the configs {', '.join(sorted(Config.known))}, got {kind!r}")
+    kind, known = value.get("config"), [one for one, cls in Config.known.items() if not isabstract(cls)]
+    if kind not in known:
+        raise InputError(f"{name}: expected one of the configs {', '.join(sorted(known))}, got {kind!r}")
     names = {field.name for field in fields(Config.known[kind])}
     if unknown := sorted(map(str, value.keys() - names - {"config"})):
         raise InputError(
             f"{name}: expected only fields of {kind}, got {', '.join(unknown)}; was it written by a newer version?"
         )
+    needed = {f.name for f in fields(Config.known[kind]) if f.default is MISSING}
+    if missing := sorted(needed - value.keys()):
+        raise InputError(f"{name}: expected the fields {', '.join(sorted(needed))} of {kind}, got no {missing[0]}")
     return Config.known[kind](**{key: _restored(one, f"{name}.{key}") for key, one in value.items() if key in names})

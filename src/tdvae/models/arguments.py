@@ -26,7 +26,7 @@ def check_update(model: RecurrentModel, belief: Belief, x: Tensor, a: Tensor | N
         if value is not None and (value.ndim == 0 or len(value) != rows):
             given = len(value) if value.ndim else "one number"
             raise InputError(f"{name}: expected one row for each of the {rows} beliefs, got {given}")
-    observed = _mask_of(model, x)
+    observed = ~torch.isnan(x) if _takes_missing_values(model) else None
     model.encoder.check_values(x, observed)
     _check_inputs(model, a, r)
     return observed
@@ -135,12 +135,3 @@ def _check_event(model: RecurrentModel, x: Tensor, lead: int) -> None:
 
 def _takes_missing_values(model: RecurrentModel) -> bool:
     return isinstance(model.config, RecurrentConfig) and model.config.missing_values
-
-
-def _mask_of(model: RecurrentModel, x: Tensor) -> Tensor | None:
-    """The mask of an observation whose missing entries are NaN; None if the model has no missing values."""
-    if _takes_missing_values(model):
-        return ~torch.isnan(x)
-    if x.is_floating_point() and bool(torch.isnan(x).any()):
-        raise InputError("x: expected finite numbers, since the model was built without missing_values=True, got NaN")
-    return None

@@ -50,8 +50,13 @@ class ModelConfig(Config, ABC):
 
     def shapes(self) -> dict[str, torch.Size]:
         """The shapes of the model's weights by name, without memory for them."""
-        with torch.device("meta"):
-            return {name: tensor.shape for name, tensor in self.build().state_dict().items()}
+        try:
+            with torch.device("meta"):
+                return {name: tensor.shape for name, tensor in self.build().state_dict().items()}
+        except RuntimeError as error:
+            if "overflow" not in str(error):
+                raise
+            raise InputError(f"config: expected a model of at most {MOST_WEIGHTS:,} weights, got far more") from error
 
 
 class Builds(Protocol[M]):

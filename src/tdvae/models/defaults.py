@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ MOST_LOGITS = 100_000  # of an observation with rows and columns: more are unlik
 
 @checked
 def for_data(data: Sequences, **choices: Any) -> TDVAE:
-    """A TD-VAE that fits a data set; ``choices`` are fields of `TDVAEConfig`.
+    """A TD-VAE that fits a data set; ``choices`` are fields of `TDVAEConfig`. Of ``belief``, a size is enough.
 
     The decoder follows x's type: floating point is `Gaussian` (standardised inside, so any units will do) with a
     predicted σ, bool is `Bits`, integer is `Classes`. Actions and rewards are used if the data have them, and
@@ -61,7 +61,7 @@ def for_data(data: Sequences, **choices: Any) -> TDVAE:
         "state": "observed" if _suits_observed_state(decoder, event_shape, choices) else "latent",
         "posterior": "product",
     }
-    model = build(TDVAEConfig(**{**settings, **choices}))
+    model = build(TDVAEConfig(**_with_choices(settings, choices)))
     if isinstance(model.p_D, GaussianDecoder):
         _standardise(model, data)
     return model
@@ -109,7 +109,16 @@ def for_pictures(event_shape: tuple[int, ...], actions: int = 0, rewards: bool =
         "canvas": 16,
         "init_log_sigma": -2.0,
     }
-    return build(ConvTDVAEConfig(**{**settings, **choices}))
+    return build(ConvTDVAEConfig(**_with_choices(settings, choices)))
+
+
+def _with_choices(settings: dict[str, Any], choices: dict[str, Any]) -> dict[str, Any]:
+    """The settings with a user's choices. A number is the size of the default belief network."""
+    if type(size := choices.get("belief")) is int:
+        if size < 1:
+            raise InputError(f"belief: expected a size of at least 1, got {size}")
+        choices = {**choices, "belief": replace(settings["belief"], size=size)}
+    return settings | choices
 
 
 def halvings(side: int) -> int:

@@ -250,10 +250,14 @@ class ObservationEncoder(nn.Module):
 
     def check_values(self, x: Tensor, observed: Tensor | None = None) -> None:
         """Raise if observed values are not classes of the model, not in [0, 1] for bits, NaN, or far from the data."""
-        if not self.checks_values:
+        if not self.checks_values or self._is_usual(x, observed):
             return
         if observed is not None:
             x = torch.where(observed, x, torch.zeros_like(x))
+        elif x.is_floating_point() and not checks.holds(~x.isnan()):
+            raise InputError(
+                "x: expected finite numbers, since the model was built without missing_values=True, got NaN"
+            )
         checks.finite("x", x)
         if self.classes is not None:
             if x.is_floating_point():
@@ -271,6 +275,12 @@ class ObservationEncoder(nn.Module):
                     f"x: expected values within {checks.LARGEST_INPUT:g} times the scale of the training data, got "
                     f"values up to {float(known.abs().max()):g}; scale the data"
                 )
+
+    def _is_usual(self, x: Tensor, observed: Tensor | None) -> bool:
+        """Whether x needs no further check: numbers of usual size. One pass over x, for fast online updates."""
+        if self.classes is not None or self.bits or observed is not None or not x.is_floating_point():
+            return False
+        return float(((x - self.shift) / self.scale).abs().max()) <= checks.LARGEST_INPUT  # False if one is NaN
 
     def observation(self, features: Tensor) -> Tensor:
         """The inverse of `features`: x (..., *event) in the units of the data, NaN where it is missing."""

@@ -85,6 +85,18 @@ class LSTMBelief(BeliefNetwork):
         last_inputs = h.new_zeros(batch_size, self.input_skip * self.inputs)
         return Belief(torch.cat([h, last_inputs], dim=-1), (h, c, last_inputs))
 
+    def step(self, belief: Belief, inputs: Tensor) -> Belief:
+        """One cell of the LSTM: several times faster than its scan of length 1."""
+        h, c, *last_inputs = belief.carry
+        weights = (self.lstm.weight_ih_l0, self.lstm.weight_hh_l0, self.lstm.bias_ih_l0, self.lstm.bias_hh_l0)
+        with full_precision(inputs):
+            h, c = torch.lstm_cell(inputs.to(self.first.dtype), (h, c), *weights)
+        if not self.input_skip:
+            return Belief(h, (h, c))
+        recent = torch.cat([last_inputs[0][:, self.inputs :], inputs.to(h.dtype)], dim=-1)  # the last one last
+        lagged = recent.unflatten(-1, (self.input_skip, self.inputs)).flip(1).flatten(1)
+        return Belief(torch.cat([h, lagged], dim=-1), (h, c, recent))
+
     def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
         h, c, *last_inputs = belief.carry
         with full_precision(inputs):
@@ -187,6 +199,13 @@ class LinearRecurrenceBelief(BeliefNetwork):
         h = torch.complex(*self.first).expand(batch_size, self.modes)
         steps = self.first.new_zeros(batch_size, 1)
         return Belief(self._code(h, self.first.new_zeros(batch_size, self.inputs), steps), (h, steps))
+
+    def step(self, belief: Belief, inputs: Tensor) -> Belief:
+        h, steps = belief.carry
+        decay = self.log_decay.exp()
+        driven = self.drive(inputs).to(self.angle.dtype) * torch.sqrt(2 * decay.detach())
+        h, steps = torch.polar(torch.exp(-decay), self.angle) * h + driven, steps + 1
+        return Belief(self._code(h, inputs, steps), (h, steps))
 
     def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
         first, steps = belief.carry
