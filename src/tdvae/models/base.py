@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +24,8 @@ from tdvae.nn.dense import ObservationEncoder
 from tdvae.nn.ladder import Conditional, LadderDistribution
 from tdvae.nn.recurrent import BeliefNetwork
 from tdvae.types import Belief, Latent, Origin, Sequences, State, combine_states
+
+FeatureKind = Literal["code", "moments", "sample"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Model(nn.Module, ABC):
     """
 
     config: ModelConfig
-    INTERFACE = ("initial", "update", "filter", "sample_state", "transition", "decode", "predict")
+    INTERFACE = ("initial", "update", "belief_features", "filter", "sample_state", "transition", "decode", "predict")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -70,6 +72,15 @@ class Model(nn.Module, ABC):
 
         For a model with ``missing_values``, NaN entries of ``x`` are missing. The belief has no autograd graph unless
         ``graph`` is True: an agent that goes on for ever would keep that of all its steps.
+        """
+
+    @abstractmethod
+    def belief_features(self, belief: Belief, kind: FeatureKind = "code") -> Tensor:
+        """A vector (N, F) that summarises a belief, as the input of a policy or of a probe.
+
+        It is the code b_t after the readout; or, in models with a belief p_B(z | b), its moments: the means and log σ
+        of all layers, each given the means of the layers above; or a sample of z. If the state includes the
+        observation, the features of x_t follow.
         """
 
     @abstractmethod
@@ -174,6 +185,18 @@ class RecurrentModel(Model):
         """`update` of checked arguments, with the mask of the observation."""
         updated = self.belief.step(belief, self._belief_inputs(x, observed, a, r))
         return updated if self.x_0 is None else replace(updated, x=self.features(x, observed))
+
+    @torch.no_grad()
+    def belief_features(self, belief: Belief, kind: FeatureKind = "code") -> Tensor:
+        arguments.check_belief(self, belief, code_only=True)
+        features = self._belief_features(self.read(belief.code), kind)
+        return features if belief.x is None else torch.cat([features, belief.x], dim=-1)
+
+    def _belief_features(self, b: Tensor, kind: FeatureKind) -> Tensor:
+        """The features of a belief without those of x, given the code after the readout."""
+        if kind != "code":
+            raise InputError(f"kind: expected 'code', since the model has no belief p_B(z | b), got {kind!r}")
+        return b
 
     def features(self, x: Tensor, observed: Tensor | None = None) -> Tensor | None:
         """The features of an observation for p_T and p_D; None if the state does not include the observation."""

@@ -13,13 +13,13 @@ from tdvae.checks import Samples
 from tdvae.distributions import DiagonalNormal, Distribution, NormalMixture
 from tdvae.errors import InputError
 from tdvae.models.arguments import check_belief, check_jump
-from tdvae.models.base import RecurrentModel, Step
+from tdvae.models.base import FeatureKind, RecurrentModel, Step
 from tdvae.models.config import LatentConfig, ModelConfig
 from tdvae.models.decoders import Coordinates, Decoder
 from tdvae.nn.conv import FrameEncoder
 from tdvae.nn.dense import JumpEmbedding, JumpLength, JumpScale, Maps, ObservationEncoder, Unknown, Waves
 from tdvae.nn.drift import Drift, Residual
-from tdvae.nn.ladder import DenseHeads, Ladder, LayerDistribution, product
+from tdvae.nn.ladder import DenseHeads, Ladder, LayerDistribution, normal, product
 from tdvae.nn.recurrent import ActionSummary, BeliefNetwork, SingleAction
 from tdvae.types import Belief, Latent, Origin, State, repeated
 
@@ -274,6 +274,14 @@ class TDVAE(RecurrentModel):
     @property
     def state_sizes(self) -> tuple[int, ...]:
         return self.config.sizes
+
+    def _belief_features(self, b: Tensor, kind: FeatureKind) -> Tensor:
+        if kind == "code":
+            return b
+        if kind == "sample":
+            return self.p_B.sample(b)[0].flat
+        means, p_B = self.p_B.bind(b).means()
+        return torch.cat([means.flat, *(normal(layer).log_sigma for layer in p_B.layers)], dim=-1)
 
     def sample_state(self, belief: Belief, n: Samples) -> State:
         check_belief(self, belief, code_only=True)

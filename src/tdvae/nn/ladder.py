@@ -46,11 +46,11 @@ class LadderDistribution:
 
     def kl(self, other: LadderDistribution) -> Tensor:
         """KL(self ‖ other) in closed form: L^1_{t1} + L^2_{t1} of App. D. Layers must be normal, given the same z."""
-        return sum_layers([_normal(q).kl(_normal(p)) for q, p in zip(self.layers, other.layers, strict=True)])
+        return sum_layers([normal(q).kl(normal(p)) for q, p in zip(self.layers, other.layers, strict=True)])
 
 
-def _normal(layer: LayerDistribution) -> DiagonalNormal:
-    assert isinstance(layer, DiagonalNormal)  # only p_T has mixtures, and no KL of p_T is computed
+def normal(layer: LayerDistribution) -> DiagonalNormal:
+    assert isinstance(layer, DiagonalNormal)  # only p_T has mixtures
     return layer
 
 
@@ -112,6 +112,10 @@ class Conditional:
     def sample(self) -> tuple[Latent, LadderDistribution]:
         """Sample a state; returns it with the distribution it was sampled from."""
         return self.ladder.descend(self.context, lambda index, layer: layer.sample())
+
+    def means(self) -> tuple[Latent, LadderDistribution]:
+        """The mean of each layer given the means of the layers above, and the distributions."""
+        return self.ladder.descend(self.context, lambda index, layer: normal(layer).mean)
 
     def given(self, z: Latent) -> LadderDistribution:
         """The distribution of each layer, conditioned on the layers of ``z`` above it."""

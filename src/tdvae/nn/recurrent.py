@@ -88,9 +88,8 @@ class LSTMBelief(BeliefNetwork):
     def step(self, belief: Belief, inputs: Tensor) -> Belief:
         """One cell of the LSTM: several times faster than its scan of length 1."""
         h, c, *last_inputs = belief.carry
-        weights = (self.lstm.weight_ih_l0, self.lstm.weight_hh_l0, self.lstm.bias_ih_l0, self.lstm.bias_hh_l0)
         with full_precision(inputs):
-            h, c = torch.lstm_cell(inputs.to(self.first.dtype), (h, c), *weights)
+            h, c = torch.lstm_cell(inputs.to(self.first.dtype), (h, c), *self.lstm.all_weights[0])
         if not self.input_skip:
             return Belief(h, (h, c))
         recent = torch.cat([last_inputs[0][:, self.inputs :], inputs.to(h.dtype)], dim=-1)  # the last one last
