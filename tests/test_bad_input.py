@@ -13,11 +13,30 @@ import pytest
 import torch
 from torch import Tensor
 
-from tdvae import InputError, belief_at, cli, prepare, rollout, saved
+from tdvae import InputError, TDVAEError, belief_at, cli, prepare, rollout, saved
+from tdvae.config import Config
 from tdvae.data import from_arrays, split
 from tdvae.data.recording import check_new_file
 from tdvae.forecasting.forecaster import check_output
-from tdvae.models import LSTM, TDVAE, GatedMaps, Gaussian, LinearRecurrence, ResidualMaps, TDVAEConfig, build, for_data
+from tdvae.models import (
+    LSTM,
+    TDVAE,
+    Bits,
+    Classes,
+    Coordinates,
+    DeepLSTM,
+    GatedMaps,
+    Gaussian,
+    LinearRecurrence,
+    Readout,
+    ResidualMaps,
+    TDVAEConfig,
+    Unknown,
+    Waves,
+    build,
+    for_data,
+)
+from tdvae.models.decoders import DecoderConfig
 from tdvae.storage import RunFolder
 from tdvae.storage.files import write_file
 from tdvae.types import Sequences, State
@@ -579,59 +598,91 @@ def test_observations_of_another_shape_are_refused_with_both_shapes(event: tuple
 
 
 def test_an_unknown_choice_lists_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"belieff.*belief_network"):
+    with pytest.raises(InputError, match=r"^for_data: unknown choices \['belieff'\]; known are .*'belief'"):
         for_data(data(), belieff=20)
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        *({name: 0} for name in ("belief", "belief_layers", "layers", "latent", "hidden", "readout_hidden")),
-        {"belief": -5},
-        {"blocks": -1},
-        {"readout": -1},
+        {"layers": 0},
+        {"latent": 0},
         {"actions": -1},
         {"event_shape": ()},
         {"event_shape": (0,)},
         {"event_shape": (2, -1)},
         {"encoder": (0,)},
-        {"decoder": (20, 0)},
-        {"likelihood": "poisson"},
-        {"belief_network": "gru"},
-        {"maps": "dense"},
-        {"dt": "raw"},
         {"drift": "fall"},
         {"posterior": "none"},
-        {"classes": 3},
-        {"classes": None, "likelihood": "categorical"},
-        {"classes": 0, "likelihood": "categorical"},
-        {"noise": 0.0, "likelihood": "coordinates"},
-        {"noise": -1.0, "likelihood": "coordinates"},
-        {"noise": float("nan"), "likelihood": "coordinates"},
-        {"event_shape": (9,), "likelihood": "coordinates"},
-        {"event_shape": (2, 2), "likelihood": "coordinates"},
-        {"timescales": (0.0, 10.0), "belief_network": "linear_recurrence"},
+        {"state": "linear"},
+        {"belief": 50},
+        {"belief": "gru"},
+        {"belief": Gaussian()},
+        {"readout": 64},
+        {"decoder": (20, 20)},
+        {"decoder": LSTM()},
+        {"maps": "dense"},
+        {"dt": "raw"},
+        {"event_shape": (9,), "decoder": Coordinates()},
+        {"event_shape": (2, 2), "decoder": Coordinates()},
+        {"state": "observed", "decoder": Coordinates()},
+        {"state": "observed", "dt": Unknown(lengths=3)},
+        {"decoder": Coordinates(), "dt": Unknown(lengths=3)},
+        {"actions": 2, "dt": Unknown(lengths=3)},
+        {"smoothing_sees_b2": False, "state": "observed"},
     ],
     ids=str,
 )
 def test_an_impossible_config_is_refused_when_it_is_made(settings: dict[str, Any]) -> None:
     """By the name of the setting, before any network is built: not by whatever breaks first."""
-    with pytest.raises(InputError, match=next(iter(settings))):
+    with pytest.raises(TDVAEError, match=rf"^{next(iter(settings))}: expected .*, got [^\n]+$"):
         TDVAEConfig(**settings)
 
 
 @pytest.mark.parametrize(
-    ("likelihood", "x", "said"),
+    ("part", "settings"),
     [
-        ("bernoulli", torch.full((2, 5, 3), 200.0), "got 200 to 200; divide bytes by 255"),
-        ("categorical", torch.full((2, 5, 3), 1.7), "expected integer classes"),
-        ("categorical", torch.full((2, 5, 3), -1), "got class -1"),
-        ("categorical", torch.full((2, 5, 3), 4), "got class 4"),
+        *((part, {"size": size}) for part in (LSTM, DeepLSTM, LinearRecurrence, Readout) for size in (0, -5, 2**25)),
+        (LSTM, {"input_skip": -1}),
+        (DeepLSTM, {"layers": 0}),
+        (DeepLSTM, {"layers": 129}),
+        (LinearRecurrence, {"timescales": (0.0, 10.0)}),
+        (LinearRecurrence, {"timescales": (10.0,)}),
+        (LinearRecurrence, {"max_frequency": float("nan")}),
+        (Readout, {"hidden": 0}),
+        (Readout, {"blocks": -1}),
+        (GatedMaps, {"hidden": 0}),
+        (ResidualMaps, {"blocks": -1}),
+        (Gaussian, {"hidden": (20, 0)}),
+        (Gaussian, {"noise": 0.1}),
+        (Gaussian, {"missing_values": 1}),
+        *((Coordinates, {"sigma": sigma}) for sigma in (0.0, -1.0, float("nan"))),
+        (Bits, {"hidden": 20}),
+        (Classes, {"count": 0}),
+        (Waves, {"octaves": 0}),
+        (Waves, {"octaves": 63}),
+        (Unknown, {"lengths": 0}),
+    ],
+    ids=str,
+)
+def test_an_impossible_config_of_a_part_is_refused_when_it_is_made(
+    part: type[Config], settings: dict[str, Any]
+) -> None:
+    with pytest.raises(TDVAEError, match=rf"^{next(iter(settings))}(\[\d\])?: expected .*, got [^\n]+$"):
+        part(**settings)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "x", "said"),
+    [
+        (Bits(), torch.full((2, 5, 3), 200.0), "got 200 to 200; divide bytes by 255"),
+        (Classes(4), torch.full((2, 5, 3), 1.7), "expected integer classes"),
+        (Classes(4), torch.full((2, 5, 3), -1), "got class -1"),
+        (Classes(4), torch.full((2, 5, 3), 4), "got class 4"),
     ],
 )
-def test_values_that_a_likelihood_does_not_know_are_refused(likelihood: Any, x: Tensor, said: str) -> None:
-    classes = 4 if likelihood == "categorical" else None
-    model = build(TDVAEConfig(event_shape=(3,), decoder=FIXME(likelihood, classes, None, None, None)))
+def test_values_that_a_decoder_does_not_know_are_refused(decoder: DecoderConfig, x: Tensor, said: str) -> None:
+    model = build(TDVAEConfig(event_shape=(3,), decoder=decoder))
     with pytest.raises(InputError, match=f"^x: .*{said}"):
         model.filter(Sequences(x, torch.full((2,), 5)))
 

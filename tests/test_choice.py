@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,10 +15,11 @@ from tdvae import cli
 from tdvae.forecasting.choice import FOLDER, SCORES_FILE, Candidates, candidates
 from tdvae.forecasting.recipe import StateKind
 from tdvae.jumps import Widening
+from tdvae.models import Readout, ResidualMaps
 from tdvae.storage import RunFolder
 from tdvae.storage.files import read_checked
 
-SMALL = {"latent": 2, "belief": 4, "hidden": 8, "readout": 8, "readout_hidden": 8}
+SMALL: dict[str, Any] = {"latent": 2, "belief": 4, "maps": ResidualMaps(8), "readout": Readout(8, hidden=8)}
 ALL: list[StateKind] = list(get_args(StateKind))
 
 
@@ -50,20 +50,13 @@ def _made(data: tdvae.OwnData, steps: int = 2) -> Candidates:
     return candidates(data, steps=steps, seed=3, **SMALL)
 
 
-@pytest.fixture(autouse=True)
-def _few_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = import_module("tdvae.forecasting.recipe")
-    monkeypatch.setattr(module, "FEW_NUMBERS", 500)  # small data are then enough for three candidates
-
-
 @pytest.fixture(scope="module")
 def data() -> tdvae.OwnData:
     return _waves(40)
 
 
-def test_many_numbers_have_three_candidates_and_few_have_one(data: tdvae.OwnData) -> None:
+def test_vectors_of_numbers_have_a_candidate_of_each_state(data: tdvae.OwnData) -> None:
     assert list(_made(data).recipes) == ALL
-    assert list(_made(_waves(20, 15)).recipes) == ["linear"]
 
 
 def test_classes_and_a_given_state_have_one_candidate(data: tdvae.OwnData) -> None:
@@ -75,15 +68,14 @@ def test_classes_and_a_given_state_have_one_candidate(data: tdvae.OwnData) -> No
 def test_the_recipes_differ_in_their_state_only(data: tdvae.OwnData) -> None:
     recipes = _made(data).recipes
     configs = {kind: made.learner.model.config for kind, made in recipes.items()}
-    assert [bool(getattr(configs[kind], "linear_jumps", 0)) for kind in ALL] == [True, False, False]
-    assert [getattr(configs[kind], "observed_state") for kind in ALL] == [True, True, False]  # noqa: B009
+    assert [getattr(configs[kind], "state") for kind in ALL] == ALL  # noqa: B009
     assert len({made.config for made in recipes.values()}) == 1
 
 
 def test_minutes_are_for_all_candidates_together(data: tdvae.OwnData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tdvae.Recipe, "seconds_per_step", lambda self, data: 0.01)
     steps = {made.config.steps for made in candidates(data, minutes=3.0, **SMALL).recipes.values()}
-    assert steps == {5100}  # 0.85 of one minute for each
+    assert steps == {7650}  # 0.85 of a minute and a half for each
 
 
 def test_the_candidate_with_the_best_validation_forecasts_is_kept(data: tdvae.OwnData, tmp_path: Path) -> None:

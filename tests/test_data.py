@@ -252,9 +252,7 @@ def test_classes_in_the_padding_are_not_counted(padding: int) -> None:
     x[0, :3] = 0, 1, 2
     x[1, 4:] = padding
     data = from_arrays(x, lengths=np.array([8, 4, 8]))
-    model = for_data(
-        data, latent=2, belief=LinearRecurrence(4), decoder=Gaussian((4,), noise="predicted"), maps=ResidualMaps(4)
-    )
+    model = for_data(data, latent=2, belief=LinearRecurrence(4), maps=ResidualMaps(4))
     pairs = Uniform(1, 3).sample(data.lengths, 8, torch.Generator().manual_seed(0))
     assert isinstance(model.config, TDVAEConfig)
     assert model.config.classes == 3

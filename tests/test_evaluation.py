@@ -13,7 +13,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tdvae.forecasting.linear import Candidate, Fitted, average, fit_linear_part
 from torch import Tensor
 
 import tdvae
@@ -34,12 +33,16 @@ from tdvae.forecasting.evaluation import (
 )
 from tdvae.forecasting.origins import Origins, held_out_origins, observed, rolling_origins
 from tdvae.forecasting.verdict import Comparison, comparisons, verdict
-from tdvae.models import LSTM, GatedMaps, Model
-from tdvae.models.config import NextStepConfig
+from tdvae.models import LSTM, Model, NextStepConfig, Readout, ResidualMaps
 from tdvae.models.decoders import GaussianDecoder
 from tdvae.types import Sequences
 
-SMALL: dict[str, Any] = {"latent": 2, "hidden": 8, "belief": 4, "readout": 8, "readout_hidden": 8, "decoder": (8,)}
+SMALL: dict[str, Any] = {
+    "latent": 2,
+    "maps": ResidualMaps(8),
+    "belief": 4,
+    "readout": Readout(8, hidden=8),
+}
 
 
 def waves(n: int = 6, steps: int = 60, season: float = 12.0, noise: float = 0.1, seed: int = 0) -> Sequences:
@@ -349,7 +352,7 @@ def test_the_verdict_names_where_the_model_is_better_and_what_serves_as_well() -
 
 def test_the_verdict_says_if_the_test_part_is_too_short() -> None:
     whole = evaluation_of({1: -0.4, 5: 0.4})
-    short = replace(whole, maps=GatedMaps())
+    short = replace(whole, blocks={dt: torch.arange(40) // 20 for dt in whole.blocks})
     said = (
         "The test part is too short to tell whether the model is worth using: at δt = 1 it is ahead of linear "
         "regression, perhaps by chance, at δt = 5 linear regression serves as well."
@@ -375,198 +378,6 @@ def test_the_standard_error_is_that_of_blocks() -> None:
     mean, error = found.difference(1, "tdvae", "linear")
     assert mean == pytest.approx(float(values.mean()))
     assert error == pytest.approx(float(values.std()) / math.sqrt(8))
-
-
-# The linear part of the model
-
-
-def test_before_training_the_model_is_the_regression() -> None:
-    """It has zero weights in the network's output, so every sample of z gives the same density."""
-    train, held_out = waves(seed=0), waves(seed=1)
-    model = tdvae.recipe(train, longest_jump=5, steps=1, **SMALL).learner.model
-    assert isinstance(model, tdvae.TDVAE)
-    assert model.linear is not None
-    weights = fit_linear_part(model, train)
-    assert weights is not None
-    assert all(sum(of.values()) == pytest.approx(1) for of in weights.values())
-    at = rolling_origins(held_out).with_target(held_out, 5)
-    chosen, belief = beliefs_at(model, held_out, at)
-    density = tdvae.forecast(model, belief, 5, samples=3).components
-    assert isinstance(density, DiagonalNormal)
-    assert torch.equal(density.mean[0], density.mean[1])
-    window = model.features_at(chosen, at.t)
-    assert window is not None
-    expected = window @ model.linear.weight[4] + model.linear.bias[4]
-    assert isinstance(model.p_D, GaussianDecoder)
-    torch.testing.assert_close(density.mean[0], model.p_D.shift + model.p_D.scale * expected, rtol=1e-4, atol=1e-4)
-    nll = evaluate(model, train, held_out, (1, 5), samples=3).measures["nll"]
-    for dt in ("1", "5"):
-        assert nll["tdvae"][dt] < nll["linear"][dt] + 0.05
-
-
-def linear_weights(train: Sequences, longest_jump: int, season: int | None = None) -> dict[int, dict[str, float]]:
-    """The weight of each base in the average of regressions, by δt."""
-    model = tdvae.recipe(train, longest_jump=longest_jump, steps=1, **SMALL).learner.model
-    assert isinstance(model, tdvae.TDVAE)
-    found = fit_linear_part(model, train, season)
-    assert found is not None
-    bases: dict[int, dict[str, float]] = {}
-    for dt, weights in found.items():
-        for candidate, weight in weights.items():
-            bases.setdefault(dt, {}).setdefault(candidate.base, 0.0)
-            bases[dt][candidate.base] += weight
-    return bases
-
-
-def test_a_random_walk_is_forecast_from_its_last_value_and_noise_is_not() -> None:
-    torch.manual_seed(0)
-    noise = torch.randn(1_000)
-    for x, of_last in ((noise.cumsum(0), 1.0), (noise, 0.0)):
-        train = tdvae.data.from_arrays(x[None, :, None])
-        model = tdvae.recipe(train, longest_jump=5, steps=1, **SMALL).learner.model
-        assert isinstance(model, tdvae.TDVAE)
-        assert model.linear is not None
-        fit_linear_part(model, train)
-        assert float(model.linear.weight[4, 0]) == pytest.approx(of_last, abs=0.15)
-
-
-def test_a_season_is_a_base_of_the_regression() -> None:
-    """A pattern without any relation between its phases, for which the last season is the best simple forecast."""
-    torch.manual_seed(0)
-    pattern = torch.randn(12).repeat(10) + 0.01 * torch.randn(120).cumsum(0)
-    found = linear_weights(tdvae.data.from_arrays(pattern[None, :, None]), 5, season=12)
-    assert found[5]["season"] > 0.5
-    assert "season" not in linear_weights(tdvae.data.from_arrays(pattern[None, :, None]), 5, season=100)[5]
-
-
-def test_left_out_blocks_show_errors_that_single_steps_hide() -> None:
-    """Long jumps have overlapping targets: leaving out one step leaves nearly the same step in."""
-    torch.manual_seed(0)
-    walk = torch.randn(240).cumsum(0)
-    train, later = (tdvae.data.from_arrays(part[None, :, None]) for part in (walk[:160], walk[80:]))
-    model = tdvae.recipe(train, longest_jump=20, steps=1, **SMALL).learner.model
-    assert isinstance(model, tdvae.TDVAE)
-    fit_linear_part(model, train)
-    found = evaluate(model, train, later, (20,), samples=2).measures["coverage_90"]
-    assert found["tdvae"]["20"] >= found["linear"]["20"]
-
-
-def test_the_regression_is_less_certain_of_what_was_not_observed_lately() -> None:
-    """A random walk whose last four values are missing in one of two columns: from there five steps, not one."""
-    torch.manual_seed(0)
-    x = torch.randn(60, 40, 2).cumsum(1)
-    observed = torch.ones_like(x, dtype=torch.bool)
-    observed[0, 5] = False  # so that the model takes gaps
-    train = Sequences(x, torch.full((60,), 40), observed=observed)
-    model = tdvae.recipe(train, longest_jump=8, steps=1, state="linear", **SMALL).learner.model
-    assert isinstance(model, tdvae.TDVAE)
-    assert model.linear is not None
-    fit_linear_part(model, train)
-    late = observed.clone()
-    late[:, 16:20, 1] = False
-    sigma = {}
-    for name, mask in (("whole", observed), ("gap", late)):
-        belief = tdvae.belief_at(model, Sequences(x, torch.full((60,), 40), observed=mask), 20)
-        density = tdvae.forecast(model, belief, 1, samples=2).components
-        assert isinstance(density, DiagonalNormal)
-        sigma[name] = density.sigma[0, 1]
-    assert float(sigma["gap"][0]) == pytest.approx(float(sigma["whole"][0]))
-    assert float(sigma["gap"][1] / sigma["whole"][1]) == pytest.approx(math.sqrt(5), rel=0.15)
-
-
-def driven(n: int, steps: int = 30, seed: int = 0) -> Sequences:
-    """A decaying response to actions, observed with noise: past actions tell what single observations do not."""
-    torch.manual_seed(seed)
-    actions, noise, y, x = torch.randn(n, steps, 1), 0.5 * torch.randn(n, steps, 1), torch.zeros(n, 1), []
-    for t in range(steps):
-        y = 0.9 * y + actions[:, t]
-        x.append(y + noise[:, t])
-    return tdvae.data.from_arrays(torch.stack(x, 1), actions=actions)
-
-
-def test_the_regression_is_given_past_actions_where_they_help() -> None:
-    """Without noise in the dynamics the last 20 actions determine the next observation up to its noise of 0.5."""
-    train, held_out = driven(100), driven(50, seed=1)
-    model = tdvae.recipe(train, longest_jump=3, steps=1, state="linear", **SMALL).learner.model
-    assert isinstance(model, tdvae.TDVAE)
-    assert model.linear is not None
-    weights = fit_linear_part(model, train)
-    assert weights is not None
-    assert all(candidate.past_actions for of_dt in weights.values() for candidate in of_dt)
-    measures = evaluate(model, train, held_out, (1, 3), samples=3).measures
-    for dt in ("1", "3"):
-        assert measures["nll"]["tdvae"][dt] < measures["nll"]["linear"][dt] + 0.03
-    model.linear.past_action_weight.zero_()
-    without = evaluate(model, train, held_out, (1, 3), samples=3).measures
-    assert without["nll"]["tdvae"]["1"] > measures["nll"]["tdvae"]["1"] + 0.5
-
-
-def test_past_actions_are_not_used_where_they_say_nothing() -> None:
-    torch.manual_seed(0)
-    train = tdvae.data.from_arrays(torch.randn(40, 30, 1).cumsum(1), actions=torch.randn(40, 30, 2))
-    model = tdvae.recipe(train, longest_jump=3, steps=1, state="linear", **SMALL).learner.model
-    assert isinstance(model, tdvae.TDVAE)
-    weights = fit_linear_part(model, train)
-    assert weights is not None
-    assert not any(candidate.past_actions for candidate in weights[1])
-
-
-def test_many_rows_make_the_average_of_regressions_sharp() -> None:
-    """An error 5 % larger leaves little weight if it is that of 10,000 rows, and much if it is that of 100."""
-    share = {}
-    for rows in (100, 10_000):
-        there, nothing = torch.ones(rows, 1, dtype=torch.bool), torch.zeros(1, 0, 1)
-        fits = {
-            Candidate("last", lags): Fitted(
-                torch.zeros(1, 1, 1), nothing, nothing[0], torch.zeros(1), torch.full((rows, 1), error), there
-            )
-            for lags, error in ((1, 1.0), (2, 1.05))
-        }
-        share[rows] = average(fits)[1][Candidate("last", 2)]
-    assert share[100] == pytest.approx(1 / (1 + 1.05**10))
-    assert share[10_000] == pytest.approx(1 / (1 + 1.05**100), rel=1e-4)
-
-
-def test_past_actions_of_a_window_are_known_after_a_jump() -> None:
-    """Observations between are not, but the actions of the jump are given."""
-    data = driven(3, steps=20)
-    model = tdvae.recipe(data, longest_jump=4, steps=1, state="linear", **SMALL).learner.model
-    assert isinstance(model, tdvae.TDVAE)
-    assert model.linear is not None
-    assert data.actions is not None
-    first = model.features_at(data, torch.zeros(3, dtype=torch.long))
-    torch.testing.assert_close(model.initial(3).x, first)
-    belief = tdvae.belief_at(model, data, 1)
-    torch.testing.assert_close(belief.x, model.features_at(data, torch.ones(3, dtype=torch.long)))
-    belief = tdvae.belief_at(model, data, 10)
-    torch.testing.assert_close(belief.x, model.features_at(data, torch.full((3,), 10)))
-    dt = torch.tensor([3, 1, 2])
-    ends = data.x[torch.arange(3), 9 + dt]
-    jumped = model.features_after(belief.x, ends, dt, data.actions[:, 10:13])
-    expected = model.features_at(data, 10 + dt)
-    assert jumped is not None
-    assert expected is not None
-    torch.testing.assert_close(model.linear.past_actions(jumped), model.linear.past_actions(expected))
-    torch.testing.assert_close(model.linear.values(jumped)[:, 0], model.linear.values(expected)[:, 0])
-
-
-def test_a_window_after_a_jump_keeps_what_is_known() -> None:
-    data = waves(n=3, steps=20)
-    model = tdvae.recipe(data, longest_jump=4, steps=1, **SMALL).learner.model
-    assert isinstance(model, tdvae.TDVAE)
-    belief = tdvae.belief_at(model, data, 10)
-    torch.testing.assert_close(belief.x, model.features_at(data, torch.full((3,), 10)))
-    assert belief.x is not None
-    one = model.features_after(belief.x, data.x[:, 10], torch.ones(3, dtype=torch.long))
-    torch.testing.assert_close(one, model.features_at(data, torch.full((3,), 11)))
-    jumped = model.features_after(belief.x, data.x[:, 12], torch.full((3,), 3))
-    assert jumped is not None
-    now, before = (model.features_at(data, torch.full((3,), t)) for t in (13, 10))
-    assert now is not None
-    assert before is not None
-    torch.testing.assert_close(jumped[:, 0], now[:, 0])
-    torch.testing.assert_close(jumped[:, 3:], before[:, :-3])
-    torch.testing.assert_close(jumped[:, 1], (2 * now[:, 0] + before[:, 0]) / 3)  # interpolated
 
 
 # The figure and the experiment

@@ -193,7 +193,7 @@ def test_forecasts_of_classes_and_bits(kind: str, tmp_path: Path) -> None:
 def test_bytes_of_pictures_get_a_convolutional_model_of_a_size_that_fits(tmp_path: Path) -> None:
     x = np.random.default_rng(0).integers(0, 256, (12, 6, 12, 10, 3)).astype(np.uint8)
     data = tdvae.prepare(x, 2)
-    recipe = tdvae.recipe(data, steps=1, channels=4, canvas=4, layers=1, batch_size=2, belief=LinearRecurrence(8))
+    recipe = tdvae.recipe(data, steps=1, channels=4, canvas=4, layers=1, batch_size=2, belief=8)
     assert recipe.describe().startswith("convolutional TD-VAE")
     assert sum(p.numel() for p in tdvae.recipe(data).learner.parameters()) < 3e6
     recipe.fit(data, run_dir=tmp_path / "run", progress="none")
@@ -217,7 +217,7 @@ def test_a_recording_is_fitted(tmp_path: Path) -> None:
     data = tdvae.prepare(tmp_path / "walk.h5", 2, window=5)
     assert data.encoding.actions == 3
     assert data.split.startswith("split by episode")
-    recipe = tdvae.recipe(data, steps=1, channels=4, canvas=4, layers=1, batch_size=2, belief=LinearRecurrence(8))
+    recipe = tdvae.recipe(data, steps=1, channels=4, canvas=4, layers=1, batch_size=2, belief=8)
     recipe.fit(data, run_dir=tmp_path / "run", progress="none")
     assert RUNS.held_out(saved.load_saved(tmp_path / "run"), seed=0).x.shape == (1, 5, 3, 16, 16)
 

@@ -11,11 +11,12 @@ import torch
 
 import tdvae
 from tdvae import cli
+from tdvae.config import Config
 from tdvae.data import from_npz, split
 from tdvae.distributions import DiagonalNormal
 from tdvae.forecasting.calibration import calibrate
 from tdvae.forecasting.monitor import ForecastMonitor
-from tdvae.models import Classes, Gaussian, LinearRecurrence, Readout, ResidualMaps
+from tdvae.models import Bits, Classes, Coordinates, Gaussian, LinearRecurrence, Readout, ResidualMaps, Unknown
 from tdvae.models.decoders import GaussianDecoder
 from tdvae.models.tdvae import TransitionLadder
 
@@ -224,24 +225,24 @@ def test_a_recipe_refuses_lengths_below_one(option: str, value: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("x", "observed_state", "noise"),
+    ("x", "state", "decoder"),
     [
-        (np.zeros((4, 6, 3)), True, "predicted"),
-        (np.zeros((4, 6, 5), dtype=bool), True, "learned"),
-        (np.zeros((4, 6, 5, 5), dtype=np.int64), True, "learned"),
-        (np.zeros((4, 6, 8, 8)), False, "predicted"),
+        (np.zeros((4, 6, 3)), "observed", Gaussian(noise="predicted")),
+        (np.zeros((4, 6, 5), dtype=bool), "observed", Bits()),
+        (np.zeros((4, 6, 5, 5), dtype=np.int64), "observed", Classes(1)),
+        (np.zeros((4, 6, 8, 8)), "latent", Gaussian(noise="predicted")),
     ],
     ids=["vector", "bits", "classes", "picture"],
 )
-def test_compact_observations_are_part_of_the_state_by_default(x: np.ndarray, observed_state: bool, noise: str) -> None:
+def test_compact_observations_are_part_of_the_state_by_default(x: np.ndarray, state: str, decoder: Config) -> None:
     config = tdvae.models.for_data(tdvae.data.from_arrays(x)).config
     assert isinstance(config, tdvae.TDVAEConfig)
-    assert (config.observed_state, config.noise) == (observed_state, noise)
+    assert (config.state, config.decoder) == (state, decoder)
 
 
 def test_options_that_rule_the_observed_state_out_turn_its_default_off() -> None:
     data = tdvae.data.from_arrays(np.zeros((4, 6, 3)))
-    for options in ({"likelihood": "coordinates"}, {"max_latent_dt": 3, "dt": "none"}, {"smoothing_sees_b2": False}):
+    for options in ({"decoder": Coordinates()}, {"dt": Unknown(lengths=3)}, {"smoothing_sees_b2": False}):
         config = tdvae.models.for_data(data, **options).config
         assert isinstance(config, tdvae.TDVAEConfig)
-        assert not config.observed_state
+        assert config.state == "latent"

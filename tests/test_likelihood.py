@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -22,7 +23,17 @@ from tdvae.likelihood import (
     steps_log_weights,
     trajectory_log_weights,
 )
-from tdvae.models import Filtering, FilteringConfig, Gaussian, MeanFieldConfig, StateSpace, TDVAEConfig, build
+from tdvae.models import (
+    Classes,
+    Filtering,
+    FilteringConfig,
+    GatedMaps,
+    Gaussian,
+    MeanFieldConfig,
+    StateSpace,
+    TDVAEConfig,
+    build,
+)
 from tdvae.models.config import LatentConfig
 from tdvae.nn.dense import ObservationEncoder
 from tdvae.nn.recurrent import BeliefNetwork
@@ -290,7 +301,13 @@ def test_resampling_counts_are_proportional_to_weights() -> None:
     assert float((counts - 4 * weights[:, None]).abs().max()) < 1 + 1e-5  # counts are rounded up or down
 
 
-SMALL = {"event_shape": (2,), "likelihood": "categorical", "classes": 3, "layers": 1, "latent": 1, "hidden": 6}
+SMALL: dict[str, Any] = {
+    "event_shape": (2,),
+    "decoder": Classes(3),
+    "layers": 1,
+    "latent": 1,
+    "maps": GatedMaps(6),
+}
 GRID = torch.linspace(-7, 7, 500)[:, None]
 
 
@@ -308,11 +325,11 @@ def grid_log_mass(model: StateSpace | tdvae.TDVAE, data: Sequences, t: int) -> T
     return step.p_T.given(target).log_prob(target) + log_prob_x + math.log(float(GRID[1] - GRID[0]))
 
 
-@pytest.mark.parametrize("observed_state", [False, True])
+@pytest.mark.parametrize("state", ["latent", "observed"])
 @pytest.mark.parametrize("kind", [TDVAEConfig, FilteringConfig, MeanFieldConfig])
-def test_estimates_agree_with_sums_over_a_grid(kind: type[LatentConfig], observed_state: bool) -> None:
+def test_estimates_agree_with_sums_over_a_grid(kind: type[LatentConfig], state: Literal["latent", "observed"]) -> None:
     """For a one-dimensional z, the integrals over z_0, z_1 and z_2 are computed as sums over a grid."""
-    model = build(kind(**SMALL, observed_state=observed_state))  # type: ignore[arg-type]
+    model = build(kind(**SMALL, state=state))
     assert isinstance(model, StateSpace | tdvae.TDVAE)
     if model.x_0 is not None:
         torch.nn.init.normal_(model.x_0)
@@ -343,7 +360,7 @@ def test_estimates_agree_with_sums_over_a_grid(kind: type[LatentConfig], observe
             assert float(((log_mean_exp(weights) - first).abs() / standard_error(weights)).max()) < 4
 
 
-@pytest.mark.parametrize("config", [FilteringConfig(**SMALL), MeanFieldConfig(**SMALL)])  # type: ignore[arg-type]
+@pytest.mark.parametrize("config", [FilteringConfig(**SMALL), MeanFieldConfig(**SMALL)])
 def test_elbo_with_closed_kl_is_the_mean_log_weight(config: LatentConfig) -> None:
     model = build(config)
     assert isinstance(model, StateSpace)
@@ -356,7 +373,7 @@ def test_elbo_with_closed_kl_is_the_mean_log_weight(config: LatentConfig) -> Non
 
 
 def test_invalid_arguments() -> None:
-    model = build(FilteringConfig(**SMALL))  # type: ignore[arg-type]
+    model = build(FilteringConfig(**SMALL))
     data = Sequences(torch.zeros(2, 4, 2, dtype=torch.long), torch.tensor([4, 3]))
     with pytest.raises(InputError, match=r"sequences: .* lengths 3 to 4"):
         trajectory_log_weights(model, data, samples=2)

@@ -34,6 +34,7 @@ from tdvae.models import (
     Readout,
     ResidualMaps,
     Unknown,
+    Waves,
     build,
     for_data,
 )
@@ -47,7 +48,7 @@ from tdvae.nn.drift import Rotation
 from tdvae.nn.ladder import product
 from tdvae.nn.recurrent import ActionSummary, DeepLSTMBelief, LinearRecurrenceBelief
 from tdvae.storage import RunFolder, checkpoint
-from tdvae.types import Latent, Pairs, State
+from tdvae.types import Belief, Latent, Pairs, State
 from tdvae_paper.chrono_lstm import ChronoLSTM
 
 ROTATION = TDVAEConfig(
@@ -93,8 +94,8 @@ CONFIGS: dict[str, TDVAEConfig | ConvTDVAEConfig] = {
         state="observed",
     ),
     "conv": FRAMES,
-    "conv_acting": replace(FRAMES, layers=1, actions=3, rewards=True, drift="residual", belief=LSTM(input_skip=2)),
-    "conv_wide": replace(FRAMES, event_shape=(1, 16, 32), encoder=(3, 4, 5), drift="residual", checkpointing=True),
+    "conv_acting": replace(FRAMES, layers=1, actions=3, rewards=True, belief=LSTM(7, input_skip=2)),
+    "conv_wide": replace(FRAMES, event_shape=(1, 16, 32), encoder=(3, 4, 5), checkpointing=True),
 }
 NEXT_STEP = {
     "next_step": NextStepConfig(decoder=Gaussian((10,))),
@@ -111,18 +112,15 @@ STATE_SPACE: dict[str, LatentConfig] = {
     "mean_field_acting": MeanFieldConfig(
         event_shape=(2,), latent=3, actions=3, rewards=True, drift="rotation", maps=GatedMaps(8)
     ),
-    "filtering": FilteringConfig(latent=3, particles=4, maps=GatedMaps(8)),
+    "filtering": FilteringConfig(latent=3, maps=GatedMaps(8)),
     "filtering_product": FilteringConfig(
-        event_shape=(2,), latent=3, actions=3, drift="rotation", posterior="product", particles=4, maps=GatedMaps(8)
+        event_shape=(2,), latent=3, actions=3, drift="rotation", posterior="product", maps=GatedMaps(8)
     ),
     "mean_field_observed": MeanFieldConfig(event_shape=(2,), latent=3, actions=3, maps=GatedMaps(8), state="observed"),
-    "filtering_observed": FilteringConfig(
-        event_shape=(5,), posterior="product", particles=4, decoder=Classes(4), state="observed"
-    ),
+    "filtering_observed": FilteringConfig(event_shape=(5,), posterior="product", decoder=Classes(4), state="observed"),
     "filtering_gaps": FilteringConfig(
         event_shape=(2,),
         latent=3,
-        particles=4,
         decoder=Gaussian(missing_values=True),
         maps=GatedMaps(8),
         state="observed",
@@ -132,15 +130,15 @@ STATE_SPACE: dict[str, LatentConfig] = {
 N, T = 3, 24
 # Every config whose observations are continuous, with missing values.
 GAPS: dict[str, RecurrentConfig] = {
-    name: replace(config, decoder=Gaussian(missing_values=True))
+    name: replace(config, decoder=replace(config.decoder, missing_values=True))
     for name, config in {**CONFIGS, **NEXT_STEP, **STATE_SPACE}.items()
-    if isinstance(config, RecurrentConfig) and config.likelihood in ("gaussian", "coordinates")
+    if isinstance(config, RecurrentConfig) and isinstance(config.decoder, Gaussian | Coordinates)
 }
 
 
 def random_x(config: ModelConfig) -> Tensor:
     shape = (N, T, *config.event_shape)
-    if isinstance(config, RecurrentConfig) and config.likelihood == "bernoulli":
+    if isinstance(config, RecurrentConfig) and isinstance(config.decoder, Bits):
         return torch.rand(shape) > 0.5
     if isinstance(config, RecurrentConfig) and config.classes:
         return torch.randint(config.classes, shape)
@@ -218,6 +216,18 @@ def test_given_returns_the_distribution_of_sample(model: TDVAE) -> None:
     torch.testing.assert_close(p_B2.log_prob(z2), model.p_B.given(z2, b2).log_prob(z2))
 
 
+def tensors_of(value: State | Belief) -> list[Tensor]:
+    """All tensors of a state or a belief."""
+    tensors: list[Tensor] = []
+
+    def note(part: Tensor) -> Tensor:
+        tensors.append(part)
+        return part
+
+    value.map(note)
+    return tensors
+
+
 def test_states_roll_out_and_decode(any_model: Model) -> None:
     sequences = observations(any_model.config)
     belief = tdvae.belief_at(any_model, sequences, 10)
@@ -225,7 +235,7 @@ def test_states_roll_out_and_decode(any_model: Model) -> None:
     with torch.no_grad():
         state = any_model.sample_state(belief, 7)
     states = tdvae.rollout(any_model, state, [3, 1, 2], actions)
-    assert all(part is None or part.shape[:3] == (3, 7, N) for part in states.tensors())
+    assert {part.shape[:3] for part in tensors_of(states)} == {(3, 7, N)}
     decoded = any_model.decode(states)
     assert decoded.sample().shape == (3, 7, N, *any_model.config.event_shape)
     assert decoded.log_prob(sequences.x[:, 10]).shape == (3, 7, N)
@@ -332,13 +342,6 @@ def test_masks_of_another_shape_or_type_are_refused() -> None:
             model.filter(replace(sequences, observed=observed))
 
 
-@pytest.mark.parametrize("likelihood", ["bernoulli", "categorical"])
-def test_missing_values_are_for_continuous_observations(likelihood: Literal["bernoulli", "categorical"]) -> None:
-    classes = 3 if likelihood == "categorical" else None
-    with pytest.raises(tdvae.InputError, match=rf"^missing_values: .*got True with '{likelihood}'"):
-        TDVAEConfig(decoder=FIXME(likelihood, classes, None, None, True))
-
-
 def test_for_data_uses_the_mask_if_there_is_one() -> None:
     x = torch.randn(20, 12, 2)
     complete = tdvae.data.from_arrays(x)
@@ -346,7 +349,9 @@ def test_for_data_uses_the_mask_if_there_is_one() -> None:
     gaps = tdvae.data.from_arrays(x)
     part = gaps.select(slice(5, 20))  # a part without gaps of data that have some
     for data, expected in ((complete, False), (gaps, True), (part, True)):
-        assert for_data(data).describe()["missing_values"] is expected
+        config = for_data(data).config
+        assert isinstance(config, TDVAEConfig)
+        assert config.missing_values is expected
 
 
 # One of each kind of model: what is particular to a config, the tests without `fit` cover for all of them.
@@ -593,7 +598,7 @@ def test_actions_of_a_jump() -> None:
 
 
 def test_embeddings_of_different_jumps_differ() -> None:
-    features = JumpEmbedding("waves", octaves=9)(torch.arange(1, 513))
+    features = JumpEmbedding(Waves(9))(torch.arange(1, 513))
     distances = torch.cdist(features, features) + 10 * torch.eye(512)
     assert float(distances.min()) > 0.01
 
@@ -624,7 +629,7 @@ def test_product_of_normals_is_bayes_rule() -> None:
 
 def test_predict_with_integrated_last_layer_agrees_with_monte_carlo() -> None:
     """The closed-form integral over z^1 and plain Monte Carlo estimate the same density."""
-    model = build(replace(ROTATION, decoder=Gaussian(noise=0.5)))
+    model = build(replace(ROTATION, decoder=Coordinates(sigma=0.5)))
     belief = tdvae.belief_at(model, observations(model.config), 8)
     x = torch.tensor([[0.3], [-0.2], [1.0]])
     integrated = tdvae.forecast(model, belief, 3, samples=4000).log_prob(x)
@@ -746,8 +751,9 @@ def test_elbo_does_not_depend_on_padding(name: str) -> None:
 
 def test_filtering_particles_have_the_distribution_of_the_encoder() -> None:
     """Online particles and samples of `infer` agree in mean and standard deviation."""
-    config = FilteringConfig(latent=2, layers=1, particles=4_000, maps=GatedMaps(8))
+    config = FilteringConfig(latent=2, layers=1, maps=GatedMaps(8))
     model, data = build(config), observations(config).select(slice(0, 1)).until(4)
+    model.particles = 4_000
     with torch.no_grad():
         online = model.sample_state(tdvae.belief_at(model, data, 4), 20_000).z.flat[:, 0]
         codes = model.read(model.filter(data).codes[:, 1:])
@@ -779,7 +785,7 @@ def test_a_withheld_length_is_summed_over() -> None:
 def test_no_ladder_depends_on_dt_if_it_is_not_given(
     drift: Literal["none", "residual", "rotation"], lengths: int
 ) -> None:
-    """With dt="none" (App. D), p_T and q_S, including the drift, are the same for δt = 1 and δt = 4."""
+    """With dt=Unknown() (App. D), p_T and q_S, including the drift, are the same for δt = 1 and δt = 4."""
     model = build(
         TDVAEConfig(latent=3, drift=drift, posterior="product", maps=GatedMaps(6), dt=Unknown(lengths=lengths))
     )

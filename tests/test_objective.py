@@ -20,9 +20,11 @@ from tdvae.models import (
     LSTM,
     ConvTDVAEConfig,
     Coordinates,
+    DeepLSTM,
     FilteringConfig,
     GatedMaps,
     Gaussian,
+    LinearRecurrence,
     MeanFieldConfig,
     NextStepConfig,
     Unknown,
@@ -32,6 +34,7 @@ from tdvae.models.base import Beliefs, RecurrentModel, Step
 from tdvae.models.config import ModelConfig
 from tdvae.models.decoders import Decoder
 from tdvae.nn.ladder import Ladder
+from tdvae.nn.recurrent import BeliefConfig
 from tdvae.objectives import (
     Gradient,
     Objective,
@@ -41,7 +44,7 @@ from tdvae.objectives import (
     subsequence_loss,
     tdvae_loss,
 )
-from tdvae.types import Latent, Pairs, Sequences, State, Terms, missing_as_nan
+from tdvae.types import Latent, Origin, Pairs, Sequences, State, Terms, missing_as_nan
 
 NOISE = 0.3
 A = torch.tensor([[math.cos(0.4), -math.sin(0.4)], [math.sin(0.4), math.cos(0.4)]], dtype=torch.float64) * 0.97
@@ -107,7 +110,7 @@ class FirstCoordinates(Decoder):
         super().__init__()
         self.channels = channels
 
-    def forward(self, z: Latent, origin: Tensor | None = None) -> DiagonalNormal:
+    def forward(self, z: Latent, origin: Origin | None = None) -> DiagonalNormal:
         mean = z.flat[..., : self.channels]
         return DiagonalNormal(mean, torch.full_like(mean, math.log(NOISE)))
 
@@ -121,7 +124,7 @@ class UnobservedState:
     def step(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> Step:
         return Step(self.p_T.bind(s1, dt, actions), self.p_D)
 
-    def features_after(self, before: Tensor | None, x: Tensor, dt: Tensor, actions: Tensor | None) -> None:
+    def features(self, x: Tensor) -> None:
         return None
 
     def features_at(self, sequences: Sequences, t: Tensor) -> None:
@@ -229,11 +232,11 @@ class ObservedTransition(GaussianLadder):
 
 
 class ObservedDecoder(Decoder):
-    """x_t = C z_t + D z_{t-1} + E x_{t-1} + noise; the origin is (z_{t-1}, x_{t-1})."""
+    """x_t = C z_t + D z_{t-1} + E x_{t-1} + noise; the features of the origin are z_{t-1}."""
 
-    def forward(self, z: Latent, origin: Tensor | None = None) -> DiagonalNormal:
+    def forward(self, z: Latent, origin: Origin | None = None) -> DiagonalNormal:
         assert origin is not None
-        mean = z.flat @ C.double() + origin[..., :2] @ D.double() + E * origin[..., 2]
+        mean = z.flat @ C.double() + origin.features @ D.double() + E * origin.x[..., 0]
         return DiagonalNormal(mean[..., None], torch.full_like(mean, math.log(NOISE))[..., None])
 
 
@@ -293,9 +296,9 @@ class ExactObservedModel:
 
     def step(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> Step:
         assert s1.x is not None
-        return Step(self.p_T.bind(s1, dt, actions), self.p_D, torch.cat([s1.z.flat, s1.x], dim=-1))
+        return Step(self.p_T.bind(s1, dt, actions), self.p_D, Origin(s1.x, s1.z.flat, dt[..., None]))
 
-    def features_after(self, before: Tensor | None, x: Tensor, dt: Tensor, actions: Tensor | None) -> Tensor:
+    def features(self, x: Tensor) -> Tensor:
         return x
 
     def features_at(self, sequences: Sequences, t: Tensor) -> Tensor:
@@ -391,7 +394,7 @@ class _RecordingSmoother(_Copy):
 
 
 class _IdentityDecoder(Decoder):
-    def forward(self, z: Latent, origin: Tensor | None = None) -> DiagonalNormal:
+    def forward(self, z: Latent, origin: Origin | None = None) -> DiagonalNormal:
         return DiagonalNormal(z.flat, torch.zeros_like(z.flat))
 
 
@@ -422,10 +425,10 @@ def test_pairs_select_observations_and_beliefs_of_their_times() -> None:
     assert torch.equal(dt, pairs.t2 - pairs.t1)
 
 
-@pytest.mark.parametrize("network", ["lstm", "deep_lstm", "linear_recurrence"])
-def test_belief_depends_on_the_past_only(network: str) -> None:
+@pytest.mark.parametrize("network", [LSTM(), DeepLSTM(layers=2), LinearRecurrence()], ids=str)
+def test_belief_depends_on_the_past_only(network: BeliefConfig) -> None:
     """By gradients: p_B(z_t1 | b_t1) and predictions from it depend on x_≤t1 only."""
-    model = build(TDVAEConfig(belief=FIXME(network, None, 2)))  # type: ignore[arg-type]
+    model = build(TDVAEConfig(belief=network))
     x = torch.randn(2, 15, 1, requires_grad=True)
     b1 = model.filter(Sequences(x, torch.full((2,), 15))).at(torch.tensor([[9], [4]]))
     z1, _ = model.p_B.sample(b1)

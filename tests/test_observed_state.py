@@ -10,12 +10,22 @@ import torch
 
 import tdvae
 from tdvae import InputError, Sequences, State, TDVAEConfig
-from tdvae.models import Classes, FilteringConfig, MeanFieldConfig, build
+from tdvae.models import (
+    LSTM,
+    Classes,
+    Coordinates,
+    FilteringConfig,
+    GatedMaps,
+    Gaussian,
+    MeanFieldConfig,
+    Unknown,
+    build,
+)
 from tdvae.models.base import RecurrentModel
 from tdvae.models.config import LatentConfig
 
-SMALL: dict[str, Any] = {"latent": 3, "hidden": 8, "belief": 6, "decoder": (8,), "observed_state": True}
-VECTOR: dict[str, Any] = {**SMALL, "event_shape": (2,), "noise": "predicted"}
+SMALL: dict[str, Any] = {"latent": 3, "maps": GatedMaps(8), "belief": LSTM(6), "state": "observed"}
+VECTOR: dict[str, Any] = {**SMALL, "event_shape": (2,), "decoder": Gaussian((8,), noise="predicted")}
 KINDS: list[type[LatentConfig]] = [TDVAEConfig, FilteringConfig, MeanFieldConfig]
 
 
@@ -37,7 +47,7 @@ def test_the_present_state_holds_the_last_observation(kind: type[LatentConfig]) 
 
 
 def test_the_present_of_classes_is_a_certain_class() -> None:
-    config = TDVAEConfig(**SMALL, event_shape=(4,), decoder=Classes(3))
+    config = TDVAEConfig(**SMALL, event_shape=(4,), decoder=Classes(3, (8,)))
     model, data = build(config), Sequences(torch.randint(3, (5, 6, 4)), torch.full((5,), 6))
     state = model.sample_state(tdvae.belief_at(model, data, 6), 2)
     present = model.decode(state)
@@ -93,29 +103,27 @@ def test_a_state_without_its_observation_is_refused(kind: type[LatentConfig]) ->
     state = State(model.sample_state(model.initial(2), 3).z)
     for use in (lambda: model.transition(state, 1), lambda: model.predict(state, 1), lambda: model.decode(state)):
         with pytest.raises(
-            InputError, match="state: expected an observation x, since the model has observed_state=True"
+            InputError, match=r"^state: expected an observation x, since the model has state='observed'"
         ):
             use()
 
 
 def test_a_model_whose_state_is_z_alone_has_no_observation_in_it() -> None:
     model = build(TDVAEConfig())
-    with pytest.raises(InputError, match="expected a model with observed_state=True"):
+    with pytest.raises(InputError, match=r"^state: expected a model with state='observed', got state='latent'"):
         model.observation(model.sample_state(model.initial(2), 3))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"likelihood": "coordinates"}, "observed_state: .*coordinates"),
-        ({"max_latent_dt": 3, "dt": "none"}, "max_latent_dt: expected 1 with observed_state.*got 3"),
-        ({"smoothing_sees_b2": False}, "smoothing_sees_b2: expected True with observed_state"),
-        ({"noise": 0.1}, "noise: "),
-        ({"noise": "unsure"}, "noise: "),
+        ({"decoder": Coordinates()}, r"state: expected 'latent' with Coordinates, .*, got 'observed'"),
+        ({"dt": Unknown(lengths=3)}, r"state: expected another one with Unknown\(lengths=3\), .*, got 'observed'"),
+        ({"smoothing_sees_b2": False}, r"smoothing_sees_b2: expected True with state='observed', .*, got False"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=f"^{message}$"):
         TDVAEConfig(**{**SMALL, **options})
 
 

@@ -15,7 +15,7 @@ from tdvae.models.base import Beliefs, Step
 from tdvae.models.decoders import Decoder
 from tdvae.nn.ladder import Ladder
 from tdvae.objectives import Learner, pair_terms
-from tdvae.types import Latent, Pairs, Sequences, State
+from tdvae.types import Latent, Origin, Pairs, Sequences, State
 
 A, Q, R, STEPS = 0.9, 0.2, 0.3, 6  # z' = A z + N(0, Q), x = z + N(0, R), with variances Q and R
 
@@ -66,7 +66,7 @@ class Smoother(Scalar):
 
 
 class Noisy(Decoder):
-    def forward(self, z: Latent, origin: Tensor | None = None) -> DiagonalNormal:
+    def forward(self, z: Latent, origin: Origin | None = None) -> DiagonalNormal:
         return DiagonalNormal(z.flat, torch.full_like(z.flat, 0.5 * torch.tensor(R).log().item()))
 
 
@@ -79,7 +79,7 @@ class Exact:
     def step(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> Step:
         return Step(self.p_T.bind(s1, dt, actions), self.p_D)
 
-    def features_after(self, before: Tensor | None, x: Tensor, dt: Tensor, actions: Tensor | None) -> None:
+    def features(self, x: Tensor) -> None:
         return None
 
     def features_at(self, sequences: Sequences, t: Tensor) -> None:

@@ -12,7 +12,6 @@ from typing import Literal
 
 import pytest
 import torch
-from tdvae.nn.lstm_scan import lstm_scan
 from torch import nn
 
 import tdvae
@@ -37,7 +36,7 @@ from tdvae.models import (
 from tdvae.models.config import ModelConfig
 from tdvae.training.config import make_optimizers
 from tdvae.training.muon import Muon
-from tdvae_paper.chrono_lstm import ChronoLSTM
+from tdvae_paper.chrono_lstm import ChronoLSTM, lstm_scan
 from tdvae_paper.stack import Stack
 
 R, B, T = 3, 2, 12
@@ -158,7 +157,7 @@ def test_gradients_of_each_run_are_clipped_separately() -> None:
 
 
 MUON = TrainConfig(optimizer="muon", muon_learning_rate=0.05, learning_rate=0.01)
-WIDE = replace(TD, belief=LSTM(9), maps=ResidualMaps(12, blocks=1))  # with matrices that Muon updates
+WIDE = replace(TD, belief=ChronoLSTM(9), maps=ResidualMaps(12, blocks=1))  # with matrices that Muon updates
 
 
 @pytest.mark.parametrize("matrices", ["inner", "all"])
@@ -212,7 +211,7 @@ def test_training_updates_all_runs_of_a_stack(config: TDVAEConfig | NextStepConf
     description = json.loads((tmp_path / "run" / "config.json").read_text())["model"]
     assert description["kind"] == "stack"
     assert description["runs"] == R
-    assert description["of"]["kind"] == config.kind
+    assert ModelConfig.from_description(description["of"]) == config
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
@@ -260,7 +259,10 @@ def test_resumed_stack_is_bit_identical(optimizer: Literal["adam", "muon"], tmp_
     ("make", "message"),
     [
         (lambda: Stack([]), "learners: expected at least one"),
-        (lambda: Stack([Learner(build(TD)), Learner(build(replace(TD, belief=LSTM(6))))]), "models of one config"),
+        (
+            lambda: Stack([Learner(build(TD)), Learner(build(replace(TD, belief=ChronoLSTM(6))))]),
+            "models of one config",
+        ),
         (lambda: stack_of(NEXT)[0](*batch(R * B + 1)), "batch: expected a multiple of the 3"),
         (
             lambda: stack_of(NEXT)[0](replace(batch()[0], lengths=torch.arange(6) + 5), batch()[1]),
@@ -274,7 +276,7 @@ def test_invalid_arguments(make: Callable[[], object], message: str) -> None:
 
 
 def test_initial_time_constants_of_a_chrono_lstm() -> None:
-    model: Model = build(replace(NEXT, belief=LSTM(400)))
+    model: Model = build(replace(NEXT, belief=ChronoLSTM(400, timescales=(20.0, 80.0))))
     bias = model.get_parameter("belief.network.weight")[-1].detach()
     opening, forgetting = bias[:400], bias[400:800]
     assert torch.equal(opening, -forgetting)
@@ -289,14 +291,14 @@ CATEGORICAL = NextStepConfig(event_shape=(2,), belief=ChronoLSTM(5), decoder=Cla
 BITS = replace(CATEGORICAL, decoder=Bits())
 LINEAR = replace(NEXT, belief=LinearRecurrence(3))
 ACTING = replace(NEXT, actions=3)
-GAPS = replace(NEXT, decoder=Gaussian(missing_values=True))
+GAPS = replace(NEXT, decoder=Gaussian((6,), missing_values=True))
 
 
 def batch_for(config: ModelConfig) -> tuple[Sequences, Pairs]:
     """A batch of observations of the model's kind, with actions if it takes them."""
     classes, generator = getattr(config, "classes", None), torch.Generator().manual_seed(2)
     shape = (R * B, T, *config.event_shape)
-    if classes is not None or getattr(config, "likelihood", None) == "bernoulli":
+    if classes is not None or isinstance(getattr(config, "decoder", None), Bits):
         x = torch.randint(classes or 2, shape, generator=generator)
     else:
         x = torch.randn(shape, generator=generator)
@@ -347,10 +349,10 @@ def test_every_weight_of_a_stack_has_a_gradient(config: ModelConfig) -> None:
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        (TDVAEConfig(), "belief_network: torch's LSTM cannot be stacked; choose lstm_init='chrono'"),
-        (NextStepConfig(), "belief_network: torch's LSTM cannot be stacked"),
-        (replace(TD, belief=LSTM(input_skip=2)), "belief_network: torch's LSTM cannot be stacked"),
-        (NextStepConfig(belief=DeepLSTM()), "belief_network: torch's LSTMCell cannot be stacked"),
+        (TDVAEConfig(), "belief: torch's LSTM cannot be stacked; choose ChronoLSTM or LinearRecurrence"),
+        (NextStepConfig(), "belief: torch's LSTM cannot be stacked"),
+        (replace(TD, belief=LSTM(5, input_skip=2)), "belief: torch's LSTM cannot be stacked"),
+        (NextStepConfig(belief=DeepLSTM()), "belief: torch's LSTMCell cannot be stacked"),
         (replace(TD, actions=2), "actions: a TD-VAE reads the actions of a jump with torch's GRU"),
         (
             ConvTDVAEConfig(

@@ -541,7 +541,7 @@ def fit_with(law: jumps.Jumps, run_dir: Path, subject: Learner, resume: bool) ->
 
 def stacked_learner() -> Stack:
     torch.manual_seed(derive_seed(8))
-    return Stack([Learner(build(replace(TINY, belief=ChronoLSTM()))) for _ in range(3)])
+    return Stack([Learner(build(replace(TINY, belief=ChronoLSTM(6)))) for _ in range(3)])
 
 
 def edit_config(run_dir: Path, edit: Callable[[dict[str, Any]], object]) -> None:

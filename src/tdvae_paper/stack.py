@@ -45,6 +45,7 @@ class Stack(Learner):
         self.runs = len(learners)
         weights, buffers = torch.func.stack_module_state(list(learners))
         self._template = (copy.deepcopy(learners[0]),)  # in a tuple, so that it is not a submodule
+        self._checking = tuple(copy.deepcopy(encoder) for encoder in _encoders(learners[0]))
         for encoder in _encoders(self._template[0]):
             encoder.checks_values = False
         del self.model
@@ -58,7 +59,7 @@ class Stack(Learner):
             raise InputError(f"batch: expected a multiple of the {self.runs} stacked runs, got {len(sequences)}")
         if bool((sequences.lengths != sequences.horizon).any()):
             raise InputError("sequences: expected the same length for all, got padded sequences")
-        for encoder in _encoders(self._template[0]):
+        for encoder in self._checking:
             encoder.check_values(sequences.x, sequences.observed)
         pairs.check_within(sequences)
         last = int(pairs.t2.max())

@@ -21,9 +21,12 @@ from tdvae import distributions, likelihood, objectives
 from tdvae.data import OscillatorSettings, from_arrays, simulate, split
 from tdvae.exact import BankPosterior, GaussianMixture, KalmanBank, OscillatorOracle
 from tdvae.models import (
+    LSTM,
     Bits,
     Classes,
     FilteringConfig,
+    GatedMaps,
+    Gaussian,
     LinearRecurrence,
     MeanFieldConfig,
     Model,
@@ -116,18 +119,18 @@ class World:
 
     def __init__(self, generator: random.Random, folder: Path) -> None:
         self.random, self.folder = generator, folder
-        sizes: dict[str, Any] = {"belief": 3, "decoder": (3,)}
-        latent: dict[str, Any] = {**sizes, "latent": 2, "hidden": 3, "layers": 1}
+        sizes: dict[str, Any] = {"belief": LSTM(3), "decoder": Gaussian((3,))}
+        latent: dict[str, Any] = {**sizes, "latent": 2, "maps": GatedMaps(3), "layers": 1}
         torch.manual_seed(0)
         configs = [
             TDVAEConfig(**latent),
             TDVAEConfig(**{**latent, "layers": 2}, event_shape=(2,), actions=1, rewards=True),
-            TDVAEConfig(**latent, belief=LinearRecurrence(), state="observed"),
-            TDVAEConfig(**latent, belief=ChronoLSTM(), decoder=Bits()),
-            TDVAEConfig(**latent, decoder=Classes(3)),
+            TDVAEConfig(**{**latent, "belief": LinearRecurrence(3)}, state="observed"),
+            TDVAEConfig(**{**latent, "belief": ChronoLSTM(3), "decoder": Bits((3,))}),
+            TDVAEConfig(**{**latent, "decoder": Classes(3, (3,))}),
             MeanFieldConfig(**latent),
-            FilteringConfig(**latent, particles=3),
-            NextStepConfig(**sizes, belief=LinearRecurrence()),
+            FilteringConfig(**latent),
+            NextStepConfig(**{**sizes, "belief": LinearRecurrence(3)}),
         ]
         self.models: list[Any] = [build(config) for config in configs]
         self.oracle = OscillatorOracle(OscillatorSettings(length=6), frequencies=5)

@@ -280,7 +280,8 @@ class ObservationEncoder(nn.Module):
         """Whether x needs no further check: numbers of usual size. One pass over x, for fast online updates."""
         if self.classes is not None or self.bits or observed is not None or not x.is_floating_point():
             return False
-        return float(((x - self.shift) / self.scale).abs().max()) <= checks.LARGEST_INPUT  # False if one is NaN
+        largest = ((x.detach() - self.shift) / self.scale).abs().max()
+        return float(largest) <= checks.LARGEST_INPUT  # False if one is NaN
 
     def observation(self, features: Tensor) -> Tensor:
         """The inverse of `features`: x (..., *event) in the units of the data, NaN where it is missing."""

@@ -95,8 +95,8 @@ class RunFolder:
             raise InputError(f"run: expected a {CONFIG} of this library, got {self.path / CONFIG}")
         if (written := config.pop("format", None)) != FORMAT:
             raise InputError(
-                f"run: expected the format {FORMAT!r}, got {written!r} in {self.path / CONFIG}, a run of another version "
-                "of tdvae; train it again, or open it with that version"
+                f"run: expected the format {FORMAT!r}, got {written!r} in {self.path / CONFIG}, a run of another "
+                "version of tdvae; train it again, or open it with that version"
             )
         return config
 

@@ -13,7 +13,7 @@ from tdvae.forecasting.monitor import ForecastMonitor
 from tdvae.forecasting.origins import Origins, held_out_origins
 from tdvae.forecasting.recipe import StateKind
 from tdvae.forecasting.verdict import LABELS, Comparison, list_dt, verdict
-from tdvae.models import TDVAE, Model
+from tdvae.models import TDVAE, Model, Readout, ResidualMaps
 from tdvae.models.config import LatentConfig
 from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
@@ -66,7 +66,7 @@ PRESETS = {
         samples=4,
         horizons=(1, 5),
         peers=False,
-        model={"latent": 2, "hidden": 8, "belief": 6, "readout": 8, "readout_hidden": 8},
+        model={"latent": 2, "maps": ResidualMaps(8), "belief": 6, "readout": Readout(8, hidden=8)},
         seeds=(0,),
     ),
     "cpu": Preset(),

@@ -22,9 +22,7 @@ from tdvae_paper.own_data.sets import SERIES, Floats, load
 
 LEVEL = 90  # per cent; the width of this interval determines σ
 HALF_WIDTH = 1.6448536269514722  # of this interval, in σ
-DATA_FIELDS = ("event_shape", "actions", "missing_values", "likelihood", "noise")
-BELIEF_FIELDS = ("encoder", "belief_network", "belief", "timescales", "max_frequency")
-READOUT_FIELDS = ("readout", "readout_hidden", "blocks")
+SHARED = ("event_shape", "actions", "encoder", "belief", "readout", "decoder")  # fields of a next-step predictor
 
 
 def next_step(model: Model, seed: int) -> NextStep:
@@ -32,8 +30,7 @@ def next_step(model: Model, seed: int) -> NextStep:
     assert isinstance(model.config, TDVAEConfig)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed))
-        shared = (*DATA_FIELDS, *BELIEF_FIELDS, *READOUT_FIELDS)
-        return build(NextStepConfig(**{name: getattr(model.config, name) for name in shared}))
+        return build(NextStepConfig(**{name: getattr(model.config, name) for name in SHARED}))
 
 
 def measures(name: str, horizons: Sequence[int]) -> Measures:
