@@ -19,7 +19,7 @@ from tdvae.models.config import config_from_dict
 from tdvae.nn.conv import ConvLSTMCell
 from tdvae.types import State
 from tdvae_paper.bench import conv_costs
-from tdvae_paper.first_person.presets import MODELS
+from tdvae_paper.first_person.experiment import MODELS
 
 SMALL = ConvTDVAEConfig(
     event_shape=(3, 16, 16),

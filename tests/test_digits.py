@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from tdvae_paper.moving_mnist.digits import Classifier, classifier, displacement, register
+from tdvae_paper.moving_mnist.measures import Classifier, classifier, displacement, register
 from tdvae_paper.moving_mnist.moving_digits import MovingDigits, draw_sequences, synthetic_digits
 
 SETTINGS = MovingDigits(length=6)

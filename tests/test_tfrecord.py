@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from tdvae.data.recording import NO_ACTION, Ending, Recording
 from tdvae.errors import InputError
-from tdvae_paper.first_person.rl_unplugged import convert, read_episodes
-from tdvae_paper.first_person.tfrecord import masked_crc, parse_example, read_examples
+from tdvae_paper.first_person.rl_unplugged import convert, masked_crc, parse_example, read_episodes, read_examples
 from tests import tf_files
 from tests.tf_files import encode_record, example, field, lab_episode, varint, write
 

@@ -313,10 +313,11 @@ class Record:
         from tdvae.data.recording import check_new_file
         from tdvae.envs import first_person
         from tdvae.envs.first_person.report import progress_bar, show_recorded
+        from tdvae_paper.first_person.lab import open_world
 
         check_new_file(self.out)  # before the environment is started
         moves = None if self.moves is None else first_person.Moves(*self.moves)
-        world = first_person.open_world(self.env, self.repeat, self.size, moves)
+        world = open_world(self.env, self.repeat, self.size, moves)
         try:
             with progress_bar(self.env, self.frames) as progress:
                 summary = first_person.record(

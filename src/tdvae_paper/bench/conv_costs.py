@@ -24,7 +24,7 @@ from tdvae.reporting.tables import Block, Table, show
 from tdvae.reporting.timing import peak_megabytes
 from tdvae.training.config import TrainConfig, make_optimizers
 from tdvae.types import Sequences
-from tdvae_paper.first_person.presets import MODELS
+from tdvae_paper.first_person.experiment import MODELS
 
 LAYERS = (1, 2, 4, 8, 16)
 TRAIN = TrainConfig(batch_size=16, pairs=4)

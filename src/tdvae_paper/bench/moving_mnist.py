@@ -20,9 +20,9 @@ from tdvae.reporting.results import Measures
 from tdvae.reporting.timing import median_and_range, peak_megabytes, ratios, seconds
 from tdvae.training.config import TrainConfig, make_optimizers, rate_factor
 from tdvae.types import Pairs, Sequences
+from tdvae_paper.moving_mnist.experiment import PRESETS, digits_of
+from tdvae_paper.moving_mnist.measures import LONGEST
 from tdvae_paper.moving_mnist.moving_digits import MovingDigits, MovingSequences, draw_sequences, synthetic_digits
-from tdvae_paper.moving_mnist.presets import LONGEST, PRESETS
-from tdvae_paper.moving_mnist.sequences import digits_of
 
 PLAIN_MODEL = PRESETS["paper"].model
 PLAIN_TRAIN = TrainConfig(batch_size=512, pairs=1, learning_rate=5e-4, accelerator="cpu")

@@ -13,7 +13,7 @@ from tdvae.models.config import ModelConfig
 from tdvae.objectives import Objective, next_step_loss, state_space_loss, tdvae_loss
 from tdvae.reporting.results import Measures
 from tdvae.training import TrainConfig
-from tdvae_paper.recipe import MUON
+from tdvae_paper.experiment import MUON
 
 OBJECTIVES: dict[str, Objective] = {
     "tdvae": partial(tdvae_loss, gradient="path"),

@@ -13,9 +13,8 @@ from torch import Tensor
 from tdvae.models import Model
 from tdvae.reporting.results import Measures
 from tdvae.training.config import derive_seed
-from tdvae_paper.moving_mnist.measures import JUMPS, Rollouts, roll
+from tdvae_paper.moving_mnist.measures import JUMPS, LONGEST, Rollouts, roll
 from tdvae_paper.moving_mnist.moving_digits import MovingSequences
-from tdvae_paper.moving_mnist.presets import LONGEST
 
 ROWS = 8
 SEEN = 12  # frames filtered before the drawn rollouts
