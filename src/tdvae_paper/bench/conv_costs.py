@@ -25,6 +25,7 @@ from tdvae.reporting.timing import peak_megabytes
 from tdvae.training.config import TrainConfig, make_optimizers
 from tdvae.types import Sequences
 from tdvae_paper.first_person.experiment import MODELS
+from tdvae_paper.jobs import start_worker
 
 COMMAND = "python -m tdvae_paper.bench.conv_costs results"
 LAYERS = (1, 2, 4, 8, 16)
@@ -46,8 +47,7 @@ class Cost:
 
 
 def cost_of(config: ConvTDVAEConfig, repeats: int) -> Cost:
-    """Measure whole training steps (loss, gradient, clipping, optimiser) in one thread. Call it in a fresh process."""
-    torch.set_num_threads(1)
+    """Measure whole training steps (loss, gradient, clipping, optimiser). Call it in a fresh process."""
     x = torch.randint(256, (TRAIN.batch_size, FRAMES, *config.event_shape)) / 255
     batch = Sequences(x, torch.full((TRAIN.batch_size,), FRAMES))
     pairs = Uniform(1, 5).sample(batch.lengths, TRAIN.pairs, torch.Generator().manual_seed(0))
@@ -83,7 +83,7 @@ def costs(model: ConvTDVAEConfig, layers: tuple[int, ...], repeats: int) -> Meas
     for count in layers:
         for checkpointing in (False, True):
             config = replace(model, layers=count, checkpointing=checkpointing)
-            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), start_worker) as process:
                 cost = process.submit(cost_of, config, repeats).result()
             suffix = "_checkpointing" if checkpointing else ""
             half_range = (max(cost.seconds) - min(cost.seconds)) / 2
