@@ -47,7 +47,7 @@ class Stack(Learner):
         weights, buffers = torch.func.stack_module_state(list(learners))
         self._template = (copy.deepcopy(learners[0]),)  # in a tuple, so that it is not a submodule
         for encoder in _encoders(self._template[0]):
-            encoder.checks_values = False
+            encoder.check_values = _checked_before  # type: ignore[method-assign]
         del self.model
         self.weights = nn.ParameterDict({_key(name): nn.Parameter(value.detach()) for name, value in weights.items()})
         self.buffered = nn.Module()
@@ -60,7 +60,7 @@ class Stack(Learner):
         if bool((sequences.lengths != sequences.horizon).any()):
             raise InputError("sequences: expected the same length for all, got padded sequences")
         for encoder in _encoders(self._template[0]):
-            encoder.check_values(sequences.x, sequences.observed)
+            ObservationEncoder.check_values(encoder, sequences.x, sequences.observed)
         pairs.check_within(sequences)
         last = int(pairs.t2.max())
         # Not mapped, because the values of mapped tensors cannot be read; the lengths of all runs are equal.
@@ -111,7 +111,7 @@ class Stack(Learner):
         for run in range(self.runs):
             learner = copy.deepcopy(self._template[0])
             for encoder in _encoders(learner):
-                encoder.checks_values = True
+                del encoder.check_values  # the models check them again
             learner.load_state_dict({name: value[run] for name, value in state.items()}, strict=False)
             models.append(learner.model.eval())
         return models
@@ -126,6 +126,10 @@ class Stack(Learner):
 
 def _encoders(learner: Learner) -> list[ObservationEncoder]:
     return [module for module in learner.modules() if isinstance(module, ObservationEncoder)]
+
+
+def _checked_before(x: Tensor, observed: Tensor | None = None) -> None:
+    """In place of an encoder's check of values, which `torch.func.vmap` does not let its function read."""
 
 
 def _check_can_be_stacked(learner: Learner) -> None:
