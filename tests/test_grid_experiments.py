@@ -24,7 +24,7 @@ from tdvae_paper.experiment import Task, TrainedRun
 from tdvae_paper.moving_mnist import measures as moving_mnist
 from tdvae_paper.moving_mnist.experiment import PRESETS as MOVING_MNIST
 from tdvae_paper.moving_mnist.measures import JUMPS
-from tdvae_paper.moving_mnist.moving_digits import MovingDigits, MovingSequences, draw_sequences, synthetic_digits
+from tdvae_paper.moving_mnist.moving_digits import MovingSequences, draw_sequences, synthetic_digits
 from tdvae_paper.runner import train
 from tdvae_paper.stack import Stack
 from tdvae_paper.switching import CURRICULUM
@@ -335,7 +335,7 @@ class ExactModel(Model):
 
 
 def roll_out(step: int, flips: bool = False, given_dt: bool = False) -> moving_mnist.Rollouts:
-    test = draw_sequences(MovingDigits(), synthetic_digits(100, 0), 60, 3)
+    test = draw_sequences(synthetic_digits(100, 0), 60, 3)
     return moving_mnist.roll(ExactModel(test, step, flips), test, 12, given_dt)
 
 

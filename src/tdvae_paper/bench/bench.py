@@ -15,12 +15,12 @@ from tdvae.models import build
 from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures, results, write_results
 from tdvae.reporting.tables import Block, by_key, flat, show
-from tdvae.reporting.timing import median_and_range, ratios
 from tdvae.rollouts import rollout
 from tdvae.training.config import make_optimizers
 from tdvae_paper.bench import devices, moving_mnist
 from tdvae_paper.oscillator.experiment import PRESETS, Preset
 from tdvae_paper.oscillator.measures import TRAIN, record
+from tdvae_paper.timing import median_and_range, ratios
 
 OSCILLATORS = ("paper", "cpu")
 LABELS = {

@@ -21,11 +21,11 @@ from tdvae.models import ConvTDVAEConfig, build
 from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures, results, write_results
 from tdvae.reporting.tables import Block, Table, show
-from tdvae.reporting.timing import peak_megabytes
 from tdvae.training.config import TrainConfig, make_optimizers
 from tdvae.types import Sequences
 from tdvae_paper.first_person.experiment import MODELS
 from tdvae_paper.jobs import start_worker
+from tdvae_paper.timing import peak_megabytes
 
 COMMAND = "python -m tdvae_paper.bench.conv_costs results"
 LAYERS = (1, 2, 4, 8, 16)

@@ -19,10 +19,10 @@ from tdvae.distributions import DiscretisedLogistic, Distribution
 from tdvae.errors import InputError
 from tdvae.likelihood import log_mean_exp, pair_log_weights, steps_log_weights
 from tdvae.models import TDVAE, Model
-from tdvae.reporting.timing import seconds
 from tdvae.rollouts import belief_at, rollout
 from tdvae.types import Belief, Pairs, Sequences, State
 from tdvae_paper.probes import linear_fit
+from tdvae_paper.timing import seconds
 
 BATCH_SIZE = 16  # moments per batch
 COARSE_SIDE = 16  # motion is measured on frames averaged to this many pixels a side, to ignore texture

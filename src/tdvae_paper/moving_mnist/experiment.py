@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,24 @@ from tdvae_paper.experiment import (
 from tdvae_paper.moving_mnist import mnist
 from tdvae_paper.moving_mnist.measures import LONGEST, TEST, Classifier, classifier, evaluate
 from tdvae_paper.moving_mnist.mnist import Digits
-from tdvae_paper.moving_mnist.moving_digits import MovingDigits, MovingSequences, draw_sequences, synthetic_digits
+from tdvae_paper.moving_mnist.moving_digits import MovingSequences, draw_sequences, synthetic_digits
+
+TRAIN, VALIDATION = 301, 302  # purposes of derived seeds
+WITHHELD, GIVEN = "", "dt"  # variants: whether the networks are given δt
+COMPARED = ("direction_kept", "digit_kept", "nats_per_frame")  # measures reported for both variants
+LABELS = {
+    "direction_kept": "direction kept: none of six jumps goes the other way",
+    "forward_jumps": "jumps that go the true way (the others stand still or go back)",
+    "digit_kept": "digit kept after {} jumps",
+    "classifier_accuracy": "the classifier on real test frames",
+    "displacement_tv": "displacement per jump: total variation from uniform on 1 … 4",
+    "displacement_law": "share of jumps that move {} pixels",
+    "nats_per_frame": "nats per frame, {}",
+    "exact_displacement": "with δt given: jumps of exactly δt",
+    "direction_kept_given_dt": "with δt given: direction kept",
+    "digit_kept_given_dt": "with δt given: digit kept after {} jumps",
+    "nats_per_frame_given_dt": "with δt given: nats per frame, {}",
+}
 
 
 @dataclass(frozen=True)
@@ -43,7 +60,6 @@ class Preset:
     model: TDVAEConfig
     train: TrainConfig
     jumps: Jumps = field(default_factory=lambda: Widening(Uniform(1, LONGEST), start=1, until=0.35))
-    frames: MovingDigits = field(default_factory=MovingDigits)
     synthetic: bool = False  # synthetic digits instead of MNIST: no download
     train_sequences: int = 200_000
     test_sequences: int = 1_000
@@ -99,9 +115,6 @@ PRESETS = {
 }
 
 
-TRAIN, VALIDATION = 301, 302  # purposes of derived seeds
-
-
 def digits_of(preset: Preset) -> tuple[Digits, Digits, Digits]:
     """Return disjoint training, validation and test digits."""
     if preset.synthetic:
@@ -112,38 +125,20 @@ def digits_of(preset: Preset) -> tuple[Digits, Digits, Digits]:
 def training_sequences(preset: Preset, seed: int) -> tuple[MovingSequences, MovingSequences]:
     """Return sequences for training and for validation."""
     train_digits, validation_digits, _ = digits_of(preset)
-    data = draw_sequences(preset.frames, train_digits, preset.train_sequences, derive_seed(seed, TRAIN))
-    return data, draw_sequences(preset.frames, validation_digits, 512, derive_seed(seed, VALIDATION))
+    data = draw_sequences(train_digits, preset.train_sequences, derive_seed(seed, TRAIN))
+    return data, draw_sequences(validation_digits, 512, derive_seed(seed, VALIDATION))
 
 
 def held_out(preset: Preset, seed: int) -> MovingSequences:
     """Return sequences of test digits."""
-    return draw_sequences(preset.frames, digits_of(preset)[2], preset.test_sequences, derive_seed(seed, TEST))
+    return draw_sequences(digits_of(preset)[2], preset.test_sequences, derive_seed(seed, TEST))
 
 
 def digit_classifier(preset: Preset) -> Classifier:
     """Load the digit classifier of a preset from the data cache. If there is none, train it on the training digits."""
     digits = "synthetic" if preset.synthetic else "mnist"
-    kind = "bits" if preset.frames.binarised else "greys"
-    folder = data_folder("moving_mnist") / f"classifier-{digits}-{kind}-{preset.classifier_steps}-steps"
-    return classifier(folder, preset.frames, digits_of(preset)[0], preset.classifier_steps, seed=0)
-
-
-WITHHELD, GIVEN = "", "dt"  # variants: whether the networks are given δt
-COMPARED = ("direction_kept", "digit_kept", "nats_per_frame")  # measures reported for both variants
-LABELS = {
-    "direction_kept": "direction kept: none of six jumps goes the other way",
-    "forward_jumps": "jumps that go the true way (the others stand still or go back)",
-    "digit_kept": "digit kept after {} jumps",
-    "classifier_accuracy": "the classifier on real test frames",
-    "displacement_tv": "displacement per jump: total variation from uniform on 1 … 4",
-    "displacement_law": "share of jumps that move {} pixels",
-    "nats_per_frame": "nats per frame, {}",
-    "exact_displacement": "with δt given: jumps of exactly δt",
-    "direction_kept_given_dt": "with δt given: direction kept",
-    "digit_kept_given_dt": "with δt given: digit kept after {} jumps",
-    "nats_per_frame_given_dt": "with δt given: nats per frame, {}",
-}
+    folder = data_folder("moving_mnist") / f"classifier-{digits}-bits-{preset.classifier_steps}-steps"
+    return classifier(folder, digits_of(preset)[0], preset.classifier_steps, seed=0)
 
 
 class MovingMNISTRuns(ExperimentRuns):
@@ -183,7 +178,7 @@ class MovingMNIST(Experiment[Preset]):
         model = build(replace(preset.model, dt="waves", max_latent_dt=1) if given else preset.model)
         steps = preset.steps_given_dt if given and preset.steps_given_dt else preset.train.steps
         config = replace(preset.train, steps=steps, seed=task.seed)
-        info = {"frames": asdict(preset.frames), "given_dt": given}
+        info = {"given_dt": given}
         return Training(Learner(model), data, preset.jumps, config, validation, info)
 
     def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:

@@ -51,7 +51,7 @@ def animate(model: Model, test: MovingSequences, seed: int, path: Path) -> None:
 
 
 def _examples(model: Model, test: MovingSequences, seed: int) -> Rollouts:
-    first = MovingSequences(test.settings, test.digits, test.image[:ROWS], test.start[:ROWS], test.direction[:ROWS])
+    first = MovingSequences(test.digits, test.image[:ROWS], test.start[:ROWS], test.direction[:ROWS], test.length)
     torch.manual_seed(derive_seed(seed, 2))
     return roll(model, first, SEEN, given_dt=False)
 

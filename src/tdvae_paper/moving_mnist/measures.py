@@ -19,7 +19,7 @@ from tdvae.rollouts import belief_at
 from tdvae.storage import checkpoint
 from tdvae.training.config import derive_seed
 from tdvae_paper.moving_mnist.mnist import SIDE, Digits
-from tdvae_paper.moving_mnist.moving_digits import MovingDigits, MovingSequences, draw_sequences
+from tdvae_paper.moving_mnist.moving_digits import MovingSequences, draw_sequences
 
 JUMPS = 6  # per rollout
 LONGEST = 4  # δt is uniform on 1 … 4
@@ -122,15 +122,14 @@ class Classifier(nn.Module):
         return torch.cat([self(part).argmax(-1) for part in parts]).view(frames.shape[:-2])
 
 
-def classifier(folder: Path, settings: MovingDigits, digits: Digits, steps: int, seed: int) -> Classifier:
+def classifier(folder: Path, digits: Digits, steps: int, seed: int) -> Classifier:
     """Load the classifier from ``folder``. If there is none, train it on frames of ``digits`` and save it there."""
     torch.manual_seed(derive_seed(seed))
     network = Classifier()
     if (folder / checkpoint.MANIFEST).exists():
         network.load_state_dict(checkpoint.load(folder).tensors["weights"])
         return network.eval()
-    single = MovingDigits(length=1, binarised=settings.binarised)
-    frames = draw_sequences(single, digits, steps * BATCH, derive_seed(seed, 1))
+    frames = draw_sequences(digits, steps * BATCH, derive_seed(seed, 1), length=1)
     optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps)
     for rows in torch.arange(len(frames)).split(BATCH):
