@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import importlib
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -302,3 +304,10 @@ def test_invalid_convert_arguments_raise(tmp_path: Path) -> None:
         convert([path], path)
     with pytest.raises(InputError, match=r"^files: expected at least one episode in"):
         convert([write(tmp_path / "empty", [])], tmp_path / "out.h5")
+
+
+def test_missing_package_is_one_line_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google_crc32c", None)
+    monkeypatch.delitem(sys.modules, "tdvae_paper.first_person.rl_unplugged")
+    with pytest.raises(InputError, match=r"^convert: expected the package google-crc32c.*pip install 'tdvae\[lab\]'$"):
+        importlib.import_module("tdvae_paper.first_person.rl_unplugged")
