@@ -27,7 +27,6 @@ from tdvae_paper.first_person.experiment import MODELS
 from tdvae_paper.jobs import start_worker
 from tdvae_paper.timing import peak_megabytes
 
-COMMAND = "python -m tdvae_paper.bench.conv_costs results"
 LAYERS = (1, 2, 4, 8, 16)
 TRAIN = TrainConfig(batch_size=16, pairs=4)
 FRAMES = 20  # per sequence
@@ -107,14 +106,14 @@ def tables(content: dict[str, Any]) -> list[Block]:
 
 def made(content: dict[str, Any]) -> str:
     """Return the sentence below the table in the docs: the command, the preset and how costs were measured."""
-    return f"`{COMMAND}`, preset `{content['preset']}`: {content['note']}."
+    return f"`{content['command']}`, preset `{content['preset']}`: {content['note']}."
 
 
 def main(out: Path) -> None:
     begin = time.monotonic()
     measures = costs(MODELS["cpu"], LAYERS, repeats=3)
     content = results("conv_costs", "cpu", [0], time.monotonic() - begin, [{}], {})
-    content |= {"command": COMMAND, "measures": measures}
+    content |= {"command": f"python -m tdvae_paper.bench.conv_costs {out}", "measures": measures}
     content["note"] = (
         f"one thread; {TRAIN.batch_size} sequences of {FRAMES} frames, {TRAIN.pairs} pairs each; "
         "processor seconds, the best of 3"
