@@ -17,7 +17,7 @@ from tdvae import InputError, belief_at, cli, prepare, rollout, saved
 from tdvae.data import from_arrays, split
 from tdvae.data.recording import check_new_file
 from tdvae.forecasting.forecaster import check_output
-from tdvae.models import TDVAE, TDVAEConfig, build, for_data
+from tdvae.models import LSTM, TDVAE, GatedMaps, Gaussian, LinearRecurrence, ResidualMaps, TDVAEConfig, build, for_data
 from tdvae.storage import RunFolder
 from tdvae.storage.files import write_file
 from tdvae.types import Sequences, State
@@ -145,7 +145,9 @@ def test_an_unknown_name_lists_the_known_ones(
 ) -> None:
     shelf = tmp_path / "shelf"
     for name in ("pendulum", "tides"):
-        saved.ship(build(TDVAEConfig(latent=2, belief=4, hidden=4, decoder=(4,))), name, {}, shelf)
+        saved.ship(
+            build(TDVAEConfig(latent=2, belief=LSTM(4), decoder=Gaussian((4,)), maps=GatedMaps(4))), name, {}, shelf
+        )
     monkeypatch.setattr(saved, "WEIGHTS", shelf)
     message = refusal(command, "oscilator")
     for word in ("oscilator", "pendulum", "tides"):
@@ -479,7 +481,13 @@ def data(with_actions: bool = False, with_rewards: bool = False) -> Sequences:
 
 def model(with_actions: bool = False, with_rewards: bool = False) -> TDVAE:
     torch.manual_seed(0)
-    return for_data(data(with_actions, with_rewards), latent=2, belief=4, hidden=4, decoder=(4,))
+    return for_data(
+        data(with_actions, with_rewards),
+        latent=2,
+        belief=LinearRecurrence(4),
+        decoder=Gaussian((4,), noise="predicted"),
+        maps=ResidualMaps(4),
+    )
 
 
 def state(of: TDVAE) -> State:
@@ -623,7 +631,7 @@ def test_an_impossible_config_is_refused_when_it_is_made(settings: dict[str, Any
 )
 def test_values_that_a_likelihood_does_not_know_are_refused(likelihood: Any, x: Tensor, said: str) -> None:
     classes = 4 if likelihood == "categorical" else None
-    model = build(TDVAEConfig(event_shape=(3,), likelihood=likelihood, classes=classes))
+    model = build(TDVAEConfig(event_shape=(3,), decoder=FIXME(likelihood, classes, None, None, None)))
     with pytest.raises(InputError, match=f"^x: .*{said}"):
         model.filter(Sequences(x, torch.full((2,), 5)))
 

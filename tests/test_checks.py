@@ -16,15 +16,25 @@ from tdvae import ArgumentTypeError, InputError, Learner, Pairs, Sequences, Trai
 from tdvae.checks import check_of, checked
 from tdvae.distributions import Bernoulli, Categorical, DiagonalNormal, DiscretisedLogistic, PointMass
 from tdvae.likelihood import importance_log_prob
-from tdvae.models import FilteringConfig, MeanFieldConfig, NextStepConfig, TDVAEConfig, build, for_data
+from tdvae.models import (
+    FilteringConfig,
+    Gaussian,
+    LinearRecurrence,
+    MeanFieldConfig,
+    NextStepConfig,
+    TDVAEConfig,
+    build,
+    for_data,
+)
 from tdvae.objectives import next_step_loss, state_space_loss, tdvae_loss
+from tdvae_paper.chrono_lstm import ChronoLSTM
 from tdvae_paper.stack import Stack
 
 SIZES: dict[str, Any] = {"belief": 4, "decoder": (4,)}
 LATENT = {**SIZES, "latent": 2, "hidden": 4}
 CONFIGS = {
     "tdvae": TDVAEConfig(**LATENT),
-    "recurrence": TDVAEConfig(**LATENT, belief_network="linear_recurrence"),
+    "recurrence": TDVAEConfig(**LATENT, belief=LinearRecurrence()),
     "mean_field": MeanFieldConfig(**LATENT),
     "filtering": FilteringConfig(**LATENT),
     "next_step": NextStepConfig(**SIZES),
@@ -162,7 +172,7 @@ def test_pairs_that_are_not_in_order_or_not_in_the_sequence_are_refused(t1: int,
     for call in (lambda: importance_log_prob(model, data, pairs, 3), lambda: Learner(model)(data, pairs)):
         with pytest.raises(InputError, match=r"^pairs: expected 0 <= t1 < t2 <= the length"):
             call()
-    stack = Stack([Learner(build(TDVAEConfig(**LATENT, lstm_init="chrono"))) for _ in range(2)])
+    stack = Stack([Learner(build(TDVAEConfig(**LATENT, belief=ChronoLSTM()))) for _ in range(2)])
     with pytest.raises(InputError, match=r"^pairs: expected 0 <= t1 < t2 <= the length"):
         stack(data, pairs)
 
@@ -285,12 +295,12 @@ def test_inputs_whose_squares_overflow_are_refused_before_they_become_nan() -> N
     model = build(CONFIGS["recurrence"])
     with pytest.raises(InputError, match=r"^x: expected values within 1e\+15 .* got values up to 1e\+30"):
         tdvae.forecast(model, torch.full((2, 3, 1), 1e30), dt=1)
-    acting = build(TDVAEConfig(**LATENT, actions=1, rewards=True, belief_network="linear_recurrence"))
+    acting = build(TDVAEConfig(**LATENT, actions=1, rewards=True, belief=LinearRecurrence()))
     x, large = torch.zeros(2, 1), torch.full((2, 1), 1e30)
     for name, a, r in (("actions", large, x[:, 0]), ("rewards", x, large[:, 0])):
         with pytest.raises(InputError, match=rf"^{name}: expected numbers of at most 1e\+15 in size, got 1e\+30"):
             acting.update(acting.initial(2), x, a, r)
-    gaps = build(TDVAEConfig(**LATENT, missing_values=True))
+    gaps = build(TDVAEConfig(**LATENT, decoder=Gaussian(missing_values=True)))
     gaps.encoder.load_state_dict({**gaps.encoder.state_dict(), "shift": torch.full((1,), 1e18)})
     assert gaps.update(gaps.initial(1), torch.tensor([[math.nan]])).code.isfinite().all()  # a missing value has no size
 

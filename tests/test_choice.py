@@ -69,7 +69,7 @@ def test_many_numbers_have_three_candidates_and_few_have_one(data: tdvae.OwnData
 def test_classes_and_a_given_state_have_one_candidate(data: tdvae.OwnData) -> None:
     classes = tdvae.prepare(np.random.default_rng(0).integers(0, 3, (40, 30)), longest_jump=4)
     assert len(_made(classes).recipes) == 1
-    assert len(candidates(data, observed_state=False, **SMALL).recipes) == 1
+    assert len(candidates(data, **SMALL, state="latent").recipes) == 1
 
 
 def test_the_recipes_differ_in_their_state_only(data: tdvae.OwnData) -> None:

@@ -24,6 +24,7 @@ import tdvae
 from tdvae import cli
 from tdvae.errors import InputError, failure
 from tdvae.forecasting.own_data import OwnDataRuns
+from tdvae.models import LinearRecurrence
 from tdvae.reporting.results import finite_numbers
 from tdvae.storage import RunFolder
 from tests.test_bad_input import SMALL, Refusal, fit_small, numbers
@@ -249,7 +250,7 @@ def test_two_machines_train_and_one_continues_when_the_other_dies(tmp_path: Path
     assert line == "tdvae: the connection to another process was lost, which has ended; start all of them with --resume"
 
     own = tdvae.prepare(tmp_path / "mine.npz", 3)
-    recipe = tdvae.recipe(own, steps=4000, layers=2, latent=2, belief=4)
+    recipe = tdvae.recipe(own, steps=4000, layers=2, latent=2, belief=LinearRecurrence(4))
     reached = RunFolder(tmp_path / "run").newest_step()
     assert reached is not None
     recipe = replace(recipe, config=replace(recipe.config, batch_size=4, steps=reached.state["step"] + 1))

@@ -11,6 +11,7 @@ import torch
 import tdvae
 from tdvae import InputError, cli
 from tdvae.envs.pendulum import record_pendulum
+from tdvae.models import LinearRecurrence, Readout, ResidualMaps
 from tdvae_paper.composition import SETS, STATES, WAYS
 
 
@@ -40,7 +41,14 @@ def test_the_pendulum_obeys_its_actions() -> None:
 @pytest.mark.parametrize("observed_state", [False, True])
 def test_a_list_of_one_jump_is_that_jump(observed_state: bool) -> None:
     data = record_pendulum(4, 12, seed=0)
-    model = tdvae.models.for_data(data, observed_state=observed_state, latent=2, hidden=8, belief=6, readout=8)
+    model = tdvae.models.for_data(
+        data,
+        latent=2,
+        belief=LinearRecurrence(6),
+        readout=Readout(8, hidden=64),
+        maps=ResidualMaps(8),
+        state="observed" if observed_state else "latent",
+    )
     belief, actions = tdvae.belief_at(model, data, 6), data.actions
     assert actions is not None
     densities = []

@@ -14,7 +14,7 @@ from tdvae import InputError, Latent, Learner, Sequences, TrainConfig, jumps
 from tdvae.data import Recording, split_windows
 from tdvae.distributions import DiagonalNormal
 from tdvae.envs import first_person
-from tdvae.models import ConvTDVAEConfig, build
+from tdvae.models import LSTM, ConvTDVAEConfig, DeepLSTM, build
 from tdvae.models.config import config_from_dict
 from tdvae.nn.conv import ConvLSTMCell
 from tdvae.types import State
@@ -22,15 +22,7 @@ from tdvae_paper.bench import conv_costs
 from tdvae_paper.first_person.experiment import MODELS
 
 SMALL = ConvTDVAEConfig(
-    event_shape=(3, 16, 16),
-    encoder=(4, 6),
-    belief=7,
-    belief_layers=1,
-    layers=3,
-    channels=5,
-    latent=2,
-    canvas=4,
-    actions=2,
+    event_shape=(3, 16, 16), encoder=(4, 6), layers=3, channels=5, latent=2, canvas=4, actions=2, belief=LSTM(7)
 )
 BELIEF = SMALL.belief
 
@@ -196,7 +188,7 @@ def test_invalid_sizes_and_frames_are_rejected() -> None:
     with pytest.raises(InputError, match=r"^event_shape: .*\(64, 64, 3\)"):
         ConvTDVAEConfig(event_shape=(64, 64, 3))
     with pytest.raises(InputError, match=r"^input_skip: expected 0 unless belief_layers=1"):
-        ConvTDVAEConfig(input_skip=1)
+        ConvTDVAEConfig(belief=DeepLSTM(512, layers=4))
     with pytest.raises(InputError, match=r"^encoder: expected at least 2 convolutions, got 1"):
         ConvTDVAEConfig(encoder=(8,))
     with pytest.raises(InputError, match=r"^drift: expected one of"):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tdvae import InputError
 from tdvae.data import from_arrays, from_npz, split
 from tdvae.jumps import Uniform
-from tdvae.models import TDVAEConfig, for_data
+from tdvae.models import Gaussian, LinearRecurrence, ResidualMaps, TDVAEConfig, for_data
 from tdvae.objectives import tdvae_loss
 from tdvae.types import Sequences
 
@@ -228,7 +228,9 @@ def test_nan_in_the_padding_is_accepted_and_reaches_no_gradient(argument: str) -
     arrays = {"x": numbers(3, 8, 2), "actions": numbers(3, 8, 1), "rewards": numbers(3, 8)}
     arrays[argument][1, 4:] = np.nan
     data = from_arrays(**arrays, lengths=np.array([8, 4, 8]))
-    model = for_data(data, latent=2, belief=4, hidden=4, decoder=(4,))
+    model = for_data(
+        data, latent=2, belief=LinearRecurrence(4), decoder=Gaussian((4,), noise="predicted"), maps=ResidualMaps(4)
+    )
     pairs = Uniform(1, 3).sample(data.lengths, 8, torch.Generator().manual_seed(0))
     loss = tdvae_loss(model, data, pairs).total
     loss.backward()
@@ -250,7 +252,9 @@ def test_classes_in_the_padding_are_not_counted(padding: int) -> None:
     x[0, :3] = 0, 1, 2
     x[1, 4:] = padding
     data = from_arrays(x, lengths=np.array([8, 4, 8]))
-    model = for_data(data, latent=2, belief=4, hidden=4, decoder=(4,))
+    model = for_data(
+        data, latent=2, belief=LinearRecurrence(4), decoder=Gaussian((4,), noise="predicted"), maps=ResidualMaps(4)
+    )
     pairs = Uniform(1, 3).sample(data.lengths, 8, torch.Generator().manual_seed(0))
     assert isinstance(model.config, TDVAEConfig)
     assert model.config.classes == 3

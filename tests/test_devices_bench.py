@@ -11,6 +11,7 @@ import pytest
 
 from tdvae import TDVAEConfig
 from tdvae.errors import TDVAEError
+from tdvae.models import LSTM, GatedMaps, Gaussian
 from tdvae.reporting.tables import Table
 from tdvae_paper.bench import bench, devices
 
@@ -63,7 +64,9 @@ def test_a_process_times_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(devices, "PROCESSES", 1)
     monkeypatch.setattr(devices, "BATCHES", (4, 8))
     monkeypatch.setattr(
-        devices, "MODEL", TDVAEConfig(event_shape=(4,), belief=4, hidden=4, latent=2, decoder=(4,), layers=1)
+        devices,
+        "MODEL",
+        TDVAEConfig(event_shape=(4,), latent=2, layers=1, belief=LSTM(4), decoder=Gaussian((4,)), maps=GatedMaps(4)),
     )
     devices.main(2, tmp_path / "times.json")
     times = json.loads((tmp_path / "times.json").read_text())

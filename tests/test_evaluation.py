@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tdvae.forecasting.linear import Candidate, Fitted, average, fit_linear_part
 from torch import Tensor
 
 import tdvae
@@ -31,10 +32,9 @@ from tdvae.forecasting.evaluation import (
     model_scores,
     sample_crps,
 )
-from tdvae.forecasting.linear import Candidate, Fitted, average, fit_linear_part
 from tdvae.forecasting.origins import Origins, held_out_origins, observed, rolling_origins
 from tdvae.forecasting.verdict import Comparison, comparisons, verdict
-from tdvae.models import Model
+from tdvae.models import LSTM, GatedMaps, Model
 from tdvae.models.config import NextStepConfig
 from tdvae.models.decoders import GaussianDecoder
 from tdvae.types import Sequences
@@ -244,7 +244,7 @@ def small_model(data: Sequences) -> tdvae.TDVAE:
 @pytest.mark.parametrize("next_step", [False, True])
 def test_beliefs_at_different_times_are_those_of_online_updates(next_step: bool) -> None:
     data = waves()
-    model: Model = tdvae.models.build(NextStepConfig(belief=4)) if next_step else small_model(data)
+    model: Model = tdvae.models.build(NextStepConfig(belief=LSTM(4))) if next_step else small_model(data)
     at = Origins(torch.tensor([0, 3, 3]), torch.tensor([5, 9, 2]), torch.tensor([0, 1, 1]))
     _, belief = beliefs_at(model, data, at)
     for index in range(3):
@@ -349,7 +349,7 @@ def test_the_verdict_names_where_the_model_is_better_and_what_serves_as_well() -
 
 def test_the_verdict_says_if_the_test_part_is_too_short() -> None:
     whole = evaluation_of({1: -0.4, 5: 0.4})
-    short = replace(whole, blocks={dt: torch.arange(40) // 20 for dt in whole.blocks})
+    short = replace(whole, maps=GatedMaps())
     said = (
         "The test part is too short to tell whether the model is worth using: at δt = 1 it is ahead of linear "
         "regression, perhaps by chance, at δt = 5 linear regression serves as well."

@@ -18,7 +18,7 @@ import torch
 from tdvae import InputError, Learner, TrainConfig, cli
 from tdvae.data import from_arrays
 from tdvae.jumps import Uniform
-from tdvae.models import Model, TDVAEConfig, build
+from tdvae.models import LSTM, GatedMaps, Model, TDVAEConfig, build
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, Table, by_key, flat, markdown, show
 from tdvae.training import FitResult
@@ -50,7 +50,7 @@ class Toy(Experiment[Preset]):
 
     def training(self, preset: Preset, task: Task) -> Training:
         torch.manual_seed(task.seed)
-        model = build(TDVAEConfig(belief=4 if task.variant == "narrow" else 8, latent=2, hidden=4))
+        model = build(TDVAEConfig(latent=2, belief=LSTM(4 if task.variant == "narrow" else 8), maps=GatedMaps(4)))
         config = TrainConfig(steps=preset.steps, batch_size=4, pairs=2, seed=task.seed, accelerator="cpu")
         return Training(Learner(model), from_arrays(WALKS), Uniform(1, 3), config, info={"note": "kept"})
 

@@ -23,6 +23,7 @@ from tdvae import cli, saved
 from tdvae.data import OscillatorSettings, simulate
 from tdvae.exact import OscillatorOracle
 from tdvae.forecasting import RUNS, OwnData, evaluate
+from tdvae.models import Gaussian, LinearRecurrence, ResidualMaps
 from tdvae.reporting.results import Measures, summarise
 from tdvae_paper.oscillator import figure as oscillator_figure
 from tdvae_paper.oscillator.experiment import ABLATION_PRESETS, PRESETS, Variants
@@ -145,7 +146,9 @@ def test_fits_to_exact_signals_agree_with_the_posterior_and_the_truth() -> None:
 
 def tiny_measures(own: OwnData) -> Measures:
     torch.manual_seed(0)
-    model = tdvae.recipe(own, latent=2, belief=4, hidden=4, decoder=(4,)).learner.model
+    model = tdvae.recipe(
+        own, latent=2, belief=LinearRecurrence(4), decoder=Gaussian((4,), noise="predicted"), maps=ResidualMaps(4)
+    ).learner.model
     return evaluate(model, own.history, own.test, own.longest_jump, seed=0).measures
 
 

@@ -20,6 +20,7 @@ from tdvae.envs import first_person
 from tdvae.forecasting import RUNS, Forecaster
 from tdvae.forecasting.forecaster import compose
 from tdvae.forecasting.gaps import fill
+from tdvae.models import LinearRecurrence
 
 JUMP, STEPS = 4, [1, 4, 11]
 
@@ -148,7 +149,9 @@ def test_sequences_of_different_lengths_keep_their_order(tmp_path: Path) -> None
     rng = np.random.default_rng(0)
     sequences = [100.0 * n + rng.normal(size=(length, 1)) for n, length in enumerate([9, 12, 9, 15] * 3)]
     data = tdvae.prepare(sequences, 3)
-    tdvae.recipe(data, steps=2, latent=2, belief=4).fit(data, run_dir=tmp_path / "run", progress="none")
+    tdvae.recipe(data, steps=2, latent=2, belief=LinearRecurrence(4)).fit(
+        data, run_dir=tmp_path / "run", progress="none"
+    )
     forecasts = Forecaster.load(tmp_path / "run").forecast(sequences, [2], quantiles=[0.5], samples=2)
     assert forecasts.quantile(0.5).shape == (12, 1, 1)
     assert forecasts.samples.shape == (2, 12, 1, 1)
@@ -172,7 +175,9 @@ def test_forecasts_of_arrays_in_one_call() -> None:
 def test_forecasts_of_classes_and_bits(kind: str, tmp_path: Path) -> None:
     x = np.random.default_rng(0).integers(0, 3 if kind == "classes" else 2, (12, 10, 2))
     data = tdvae.prepare(x if kind == "classes" else x.astype(bool), 3)
-    tdvae.recipe(data, steps=2, latent=2, belief=4).fit(data, run_dir=tmp_path / "run", progress="none")
+    tdvae.recipe(data, steps=2, latent=2, belief=LinearRecurrence(4)).fit(
+        data, run_dir=tmp_path / "run", progress="none"
+    )
     forecasts = Forecaster.load(tmp_path / "run").forecast(
         x if kind == "classes" else x.astype(bool), [1, 5], samples=3
     )
@@ -188,7 +193,7 @@ def test_forecasts_of_classes_and_bits(kind: str, tmp_path: Path) -> None:
 def test_bytes_of_pictures_get_a_convolutional_model_of_a_size_that_fits(tmp_path: Path) -> None:
     x = np.random.default_rng(0).integers(0, 256, (12, 6, 12, 10, 3)).astype(np.uint8)
     data = tdvae.prepare(x, 2)
-    recipe = tdvae.recipe(data, steps=1, channels=4, canvas=4, belief=8, layers=1, batch_size=2)
+    recipe = tdvae.recipe(data, steps=1, channels=4, canvas=4, layers=1, batch_size=2, belief=LinearRecurrence(8))
     assert recipe.describe().startswith("convolutional TD-VAE")
     assert sum(p.numel() for p in tdvae.recipe(data).learner.parameters()) < 3e6
     recipe.fit(data, run_dir=tmp_path / "run", progress="none")
@@ -212,7 +217,7 @@ def test_a_recording_is_fitted(tmp_path: Path) -> None:
     data = tdvae.prepare(tmp_path / "walk.h5", 2, window=5)
     assert data.encoding.actions == 3
     assert data.split.startswith("split by episode")
-    recipe = tdvae.recipe(data, steps=1, channels=4, canvas=4, belief=8, layers=1, batch_size=2)
+    recipe = tdvae.recipe(data, steps=1, channels=4, canvas=4, layers=1, batch_size=2, belief=LinearRecurrence(8))
     recipe.fit(data, run_dir=tmp_path / "run", progress="none")
     assert RUNS.held_out(saved.load_saved(tmp_path / "run"), seed=0).x.shape == (1, 5, 3, 16, 16)
 
@@ -228,7 +233,7 @@ def test_the_minutes_determine_the_steps_and_a_resumed_run_keeps_them(
 ) -> None:
     monkeypatch.setattr(tdvae.Recipe, "seconds_per_step", lambda self, data: 0.5)
     data = tdvae.prepare(np.sin(np.arange(200.0)), 3)
-    recipe = tdvae.recipe(data, minutes=10, latent=2, belief=4)
+    recipe = tdvae.recipe(data, minutes=10, latent=2, belief=LinearRecurrence(4))
     assert recipe.config.steps == 1020
     assert recipe.config.validate_every == 51
     monkeypatch.chdir(tmp_path)
@@ -245,7 +250,7 @@ def test_the_minutes_determine_the_steps_and_a_resumed_run_keeps_them(
 
 def test_the_time_of_a_step_is_measured_without_changing_the_model() -> None:
     data = tdvae.prepare(np.sin(np.arange(200.0)), 3)
-    recipe = tdvae.recipe(data, latent=2, belief=4)
+    recipe = tdvae.recipe(data, latent=2, belief=LinearRecurrence(4))
     before = {name: value.clone() for name, value in recipe.learner.state_dict().items()}
     torch.manual_seed(1)
     expected = torch.rand(2)
@@ -306,7 +311,9 @@ def test_a_missing_value_is_replaced_by_what_the_past_makes_likely(run: Path) ->
 def test_missing_steps_at_the_end_of_an_array_are_part_of_the_forecast(tmp_path: Path) -> None:
     x = np.sin(0.3 * np.arange(100))
     data = tdvae.prepare(x, 3)
-    tdvae.recipe(data, steps=1, latent=2, belief=4).fit(data, run_dir=tmp_path / "run", progress="none")
+    tdvae.recipe(data, steps=1, latent=2, belief=LinearRecurrence(4)).fit(
+        data, run_dir=tmp_path / "run", progress="none"
+    )
     forecaster = Forecaster.load(tmp_path / "run")
     missing = np.where(np.arange(100) < 95, x, np.nan)
     expected, found = forecaster.forecast(x[:95], [1, 6]), forecaster.forecast(missing, [1, 6])

@@ -16,7 +16,7 @@ from PIL import Image
 from tdvae import Belief, InputError, Latent, cli
 from tdvae.distributions import Bernoulli
 from tdvae.jumps import Uniform, Widening
-from tdvae.models import Model
+from tdvae.models import LSTM, Gaussian, Model
 from tdvae.types import Pairs, Sequences, State
 from tdvae_paper.bench import bench
 from tdvae_paper.bench import moving_mnist as bench_mnist
@@ -353,7 +353,7 @@ def test_measured_displacements_are_those_of_the_model() -> None:
 
 def test_benchmark_compares_equal_gradients_and_varies_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a small model: both ways of encoding give the same gradients, and all four sizes are varied."""
-    small = replace(bench_mnist.PLAIN_MODEL, encoder=(12, 12), decoder=(12,), belief=6)
+    small = replace(bench_mnist.PLAIN_MODEL, encoder=(12, 12), belief=LSTM(6), decoder=Gaussian((12,)))
     monkeypatch.setattr(bench_mnist, "PLAIN_MODEL", small)
     assert (
         bench_mnist.gradient_difference(bench_mnist.frames(n=128), bench_mnist.pairs_of(bench_mnist.frames(n=128), 1))

@@ -22,7 +22,7 @@ from tdvae.likelihood import (
     steps_log_weights,
     trajectory_log_weights,
 )
-from tdvae.models import Filtering, FilteringConfig, MeanFieldConfig, StateSpace, TDVAEConfig, build
+from tdvae.models import Filtering, FilteringConfig, Gaussian, MeanFieldConfig, StateSpace, TDVAEConfig, build
 from tdvae.models.config import LatentConfig
 from tdvae.nn.dense import ObservationEncoder
 from tdvae.nn.recurrent import BeliefNetwork
@@ -233,7 +233,7 @@ def linear_data(steps: int) -> Sequences:
 def linear_filtering_with_gaps() -> Filtering:
     """The encoder of a model with missing values gives value and mask, and p(z_t | z_{t-1}) is optimal without x_t."""
     model = linear_filtering()
-    config = FilteringConfig(latent=1, layers=2, missing_values=True)
+    config = FilteringConfig(latent=1, layers=2, decoder=Gaussian(missing_values=True))
     parts = ObservationEncoder((1,), missing_values=True), IdentityBelief(2), nn.Identity(), OptimalEncoderWithGaps()
     return Filtering(config, *parts, model.p_T, model.p_D).double()
 

@@ -16,12 +16,24 @@ import tdvae
 from tdvae import Learner, Sequences, TDVAEConfig, TrainConfig, jumps
 from tdvae.distributions import DiagonalNormal, NormalMixture
 from tdvae.models import (
+    LSTM,
     TDVAE,
+    Bits,
+    Classes,
     ConvTDVAEConfig,
+    Coordinates,
+    DeepLSTM,
     FilteringConfig,
+    GatedMaps,
+    Gaussian,
+    LinearRecurrence,
     MeanFieldConfig,
     Model,
     NextStepConfig,
+    Number,
+    Readout,
+    ResidualMaps,
+    Unknown,
     build,
     for_data,
 )
@@ -36,84 +48,91 @@ from tdvae.nn.ladder import product
 from tdvae.nn.recurrent import ActionSummary, DeepLSTMBelief, LinearRecurrenceBelief
 from tdvae.storage import RunFolder, checkpoint
 from tdvae.types import Latent, Pairs, State
+from tdvae_paper.chrono_lstm import ChronoLSTM
 
 ROTATION = TDVAEConfig(
-    likelihood="coordinates",
-    belief_network="linear_recurrence",
-    belief=12,
-    readout=10,
-    readout_hidden=16,
-    maps="residual",
-    hidden=16,
     drift="rotation",
     posterior="product",
-    noise=0.1,
+    belief=LinearRecurrence(12),
+    decoder=Coordinates(sigma=0.1),
+    readout=Readout(10, hidden=16),
+    maps=ResidualMaps(16),
 )
 FRAMES = ConvTDVAEConfig(
-    event_shape=(3, 16, 16), encoder=(4, 6), belief=7, belief_layers=2, layers=3, channels=5, latent=2, canvas=4
+    event_shape=(3, 16, 16), encoder=(4, 6), layers=3, channels=5, latent=2, canvas=4, belief=DeepLSTM(7, layers=2)
 )
 CONFIGS: dict[str, TDVAEConfig | ConvTDVAEConfig] = {
-    "app_d": TDVAEConfig(likelihood="coordinates", dt="number", smoothing_sees_b2=False),
+    "app_d": TDVAEConfig(smoothing_sees_b2=False, decoder=Coordinates(), dt=Number()),
     "one_layer": TDVAEConfig(layers=1, latent=3),
-    "five_layers": TDVAEConfig(layers=5, latent=2, hidden=12, drift="residual"),
-    "deep_belief": TDVAEConfig(belief_network="deep_lstm", belief=7, belief_layers=3),
+    "five_layers": TDVAEConfig(layers=5, latent=2, drift="residual", maps=GatedMaps(12)),
+    "deep_belief": TDVAEConfig(belief=DeepLSTM(7, layers=3)),
     "rotation": ROTATION,
-    "bits": TDVAEConfig(event_shape=(4, 3), likelihood="bernoulli", encoder=(9, 8), decoder=(10,), dt="none"),
-    "lengths": TDVAEConfig(layers=3, latent=2, hidden=8, max_latent_dt=4, drift="rotation", dt="none"),
-    "sharp": TDVAEConfig(encoder=(6,), belief=5, input_skip=2, init_log_sigma=-2.0, latent=3),
-    "chrono": TDVAEConfig(lstm_init="chrono", belief=6, latent=3, hidden=8, drift="rotation"),
-    "classes": TDVAEConfig(event_shape=(5,), likelihood="categorical", classes=4, maps="residual", hidden=10),
+    "bits": TDVAEConfig(event_shape=(4, 3), encoder=(9, 8), decoder=Bits((10,)), dt=Unknown()),
+    "lengths": TDVAEConfig(layers=3, latent=2, drift="rotation", maps=GatedMaps(8), dt=Unknown(lengths=4)),
+    "sharp": TDVAEConfig(encoder=(6,), init_log_sigma=-2.0, latent=3, belief=LSTM(5, input_skip=2)),
+    "chrono": TDVAEConfig(latent=3, drift="rotation", belief=ChronoLSTM(6), maps=GatedMaps(8)),
+    "classes": TDVAEConfig(event_shape=(5,), decoder=Classes(4), maps=ResidualMaps(10)),
     "acting": TDVAEConfig(event_shape=(2,), actions=3, rewards=True, posterior="product", drift="residual"),
-    "observed": TDVAEConfig(event_shape=(3,), layers=2, latent=3, hidden=8, observed_state=True, noise="predicted"),
+    "observed": TDVAEConfig(
+        event_shape=(3,), layers=2, latent=3, decoder=Gaussian(noise="predicted"), maps=GatedMaps(8), state="observed"
+    ),
     "observed_acting": TDVAEConfig(
-        event_shape=(2,), actions=3, rewards=True, drift="residual", posterior="product", observed_state=True
+        event_shape=(2,), actions=3, rewards=True, drift="residual", posterior="product", state="observed"
     ),
-    "observed_classes": TDVAEConfig(
-        event_shape=(5,), likelihood="categorical", classes=4, encoder=(7,), dt="none", observed_state=True
+    "observed_classes": TDVAEConfig(event_shape=(5,), encoder=(7,), decoder=Classes(4), dt=Unknown(), state="observed"),
+    "observed_bits": TDVAEConfig(event_shape=(2, 3), drift="rotation", decoder=Bits(), state="observed"),
+    "gaps": TDVAEConfig(
+        event_shape=(3,), latent=3, encoder=(7,), decoder=Gaussian(missing_values=True), maps=GatedMaps(8)
     ),
-    "observed_bits": TDVAEConfig(event_shape=(2, 3), likelihood="bernoulli", observed_state=True, drift="rotation"),
-    "gaps": TDVAEConfig(event_shape=(3,), latent=3, hidden=8, missing_values=True, encoder=(7,)),
     "observed_gaps": TDVAEConfig(
-        event_shape=(2,), latent=3, hidden=8, actions=3, observed_state=True, noise="predicted", missing_values=True
+        event_shape=(2,),
+        latent=3,
+        actions=3,
+        decoder=Gaussian(noise="predicted", missing_values=True),
+        maps=GatedMaps(8),
+        state="observed",
     ),
     "conv": FRAMES,
-    "conv_acting": replace(FRAMES, layers=1, actions=3, rewards=True, drift="residual", belief_layers=1, input_skip=2),
+    "conv_acting": replace(FRAMES, layers=1, actions=3, rewards=True, drift="residual", belief=LSTM(input_skip=2)),
     "conv_wide": replace(FRAMES, event_shape=(1, 16, 32), encoder=(3, 4, 5), drift="residual", checkpointing=True),
 }
 NEXT_STEP = {
-    "next_step": NextStepConfig(decoder=(10,)),
-    "next_step_predicted_noise": NextStepConfig(event_shape=(2,), decoder=(10,), noise="predicted"),
-    "next_step_deep": NextStepConfig(belief_network="deep_lstm", belief=6, belief_layers=2, decoder=(10,)),
-    "next_step_linear": NextStepConfig(belief_network="linear_recurrence", belief=6, readout=5, decoder=()),
-    "next_step_bits": NextStepConfig(event_shape=(4, 3), likelihood="bernoulli", encoder=(9, 8), decoder=(10,)),
-    "next_step_classes": NextStepConfig(event_shape=(5,), likelihood="categorical", classes=4, decoder=(10,)),
-    "next_step_acting": NextStepConfig(event_shape=(2,), actions=3, decoder=(10,)),
-    "next_step_gaps": NextStepConfig(event_shape=(2,), decoder=(10,), missing_values=True),
+    "next_step": NextStepConfig(decoder=Gaussian((10,))),
+    "next_step_predicted_noise": NextStepConfig(event_shape=(2,), decoder=Gaussian((10,), noise="predicted")),
+    "next_step_deep": NextStepConfig(belief=DeepLSTM(6, layers=2), decoder=Gaussian((10,))),
+    "next_step_linear": NextStepConfig(belief=LinearRecurrence(6), decoder=Gaussian(()), readout=Readout(5)),
+    "next_step_bits": NextStepConfig(event_shape=(4, 3), encoder=(9, 8), decoder=Bits((10,))),
+    "next_step_classes": NextStepConfig(event_shape=(5,), decoder=Classes(4, (10,))),
+    "next_step_acting": NextStepConfig(event_shape=(2,), actions=3, decoder=Gaussian((10,))),
+    "next_step_gaps": NextStepConfig(event_shape=(2,), decoder=Gaussian((10,), missing_values=True)),
 }
 STATE_SPACE: dict[str, LatentConfig] = {
-    "mean_field": MeanFieldConfig(latent=3, hidden=8),
+    "mean_field": MeanFieldConfig(latent=3, maps=GatedMaps(8)),
     "mean_field_acting": MeanFieldConfig(
-        event_shape=(2,), latent=3, hidden=8, actions=3, rewards=True, drift="rotation"
+        event_shape=(2,), latent=3, actions=3, rewards=True, drift="rotation", maps=GatedMaps(8)
     ),
-    "filtering": FilteringConfig(latent=3, hidden=8, particles=4),
+    "filtering": FilteringConfig(latent=3, particles=4, maps=GatedMaps(8)),
     "filtering_product": FilteringConfig(
-        event_shape=(2,), latent=3, hidden=8, actions=3, drift="rotation", posterior="product", particles=4
+        event_shape=(2,), latent=3, actions=3, drift="rotation", posterior="product", particles=4, maps=GatedMaps(8)
     ),
-    "mean_field_observed": MeanFieldConfig(event_shape=(2,), latent=3, hidden=8, actions=3, observed_state=True),
+    "mean_field_observed": MeanFieldConfig(event_shape=(2,), latent=3, actions=3, maps=GatedMaps(8), state="observed"),
     "filtering_observed": FilteringConfig(
-        event_shape=(5,), likelihood="categorical", classes=4, posterior="product", particles=4, observed_state=True
+        event_shape=(5,), posterior="product", particles=4, decoder=Classes(4), state="observed"
     ),
     "filtering_gaps": FilteringConfig(
-        event_shape=(2,), latent=3, hidden=8, particles=4, observed_state=True, missing_values=True
+        event_shape=(2,),
+        latent=3,
+        particles=4,
+        decoder=Gaussian(missing_values=True),
+        maps=GatedMaps(8),
+        state="observed",
     ),
-    "filtering_classes": FilteringConfig(
-        event_shape=(5,), likelihood="categorical", classes=4, maps="residual", hidden=10, drift="residual"
-    ),
+    "filtering_classes": FilteringConfig(event_shape=(5,), drift="residual", decoder=Classes(4), maps=ResidualMaps(10)),
 }
 N, T = 3, 24
 # Every config whose observations are continuous, with missing values.
 GAPS: dict[str, RecurrentConfig] = {
-    name: replace(config, missing_values=True)
+    name: replace(config, decoder=Gaussian(missing_values=True))
     for name, config in {**CONFIGS, **NEXT_STEP, **STATE_SPACE}.items()
     if isinstance(config, RecurrentConfig) and config.likelihood in ("gaussian", "coordinates")
 }
@@ -317,7 +336,7 @@ def test_masks_of_another_shape_or_type_are_refused() -> None:
 def test_missing_values_are_for_continuous_observations(likelihood: Literal["bernoulli", "categorical"]) -> None:
     classes = 3 if likelihood == "categorical" else None
     with pytest.raises(tdvae.InputError, match=rf"^missing_values: .*got True with '{likelihood}'"):
-        TDVAEConfig(likelihood=likelihood, classes=classes, missing_values=True)
+        TDVAEConfig(decoder=FIXME(likelihood, classes, None, None, True))
 
 
 def test_for_data_uses_the_mask_if_there_is_one() -> None:
@@ -537,7 +556,7 @@ def test_transition_depends_on_the_order_of_actions() -> None:
 
 
 def test_transition_without_dt_depends_on_all_actions() -> None:
-    model = build(TDVAEConfig(event_shape=(2,), actions=3, dt="none"))
+    model = build(TDVAEConfig(event_shape=(2,), actions=3, dt=Unknown()))
     state = model.sample_state(model.initial(1), 1)
     actions = torch.randn(1, 1, 4, 3, requires_grad=True)
     model.p_T.given(state.z, state, torch.full((1, 1), 4), actions).log_prob(state.z).sum().backward()
@@ -605,7 +624,7 @@ def test_product_of_normals_is_bayes_rule() -> None:
 
 def test_predict_with_integrated_last_layer_agrees_with_monte_carlo() -> None:
     """The closed-form integral over z^1 and plain Monte Carlo estimate the same density."""
-    model = build(replace(ROTATION, noise=0.5))
+    model = build(replace(ROTATION, decoder=Gaussian(noise=0.5)))
     belief = tdvae.belief_at(model, observations(model.config), 8)
     x = torch.tensor([[0.3], [-0.2], [1.0]])
     integrated = tdvae.forecast(model, belief, 3, samples=4000).log_prob(x)
@@ -727,7 +746,7 @@ def test_elbo_does_not_depend_on_padding(name: str) -> None:
 
 def test_filtering_particles_have_the_distribution_of_the_encoder() -> None:
     """Online particles and samples of `infer` agree in mean and standard deviation."""
-    config = FilteringConfig(latent=2, layers=1, hidden=8, particles=4_000)
+    config = FilteringConfig(latent=2, layers=1, particles=4_000, maps=GatedMaps(8))
     model, data = build(config), observations(config).select(slice(0, 1)).until(4)
     with torch.no_grad():
         online = model.sample_state(tdvae.belief_at(model, data, 4), 20_000).z.flat[:, 0]
@@ -761,7 +780,9 @@ def test_no_ladder_depends_on_dt_if_it_is_not_given(
     drift: Literal["none", "residual", "rotation"], lengths: int
 ) -> None:
     """With dt="none" (App. D), p_T and q_S, including the drift, are the same for δt = 1 and δt = 4."""
-    model = build(TDVAEConfig(latent=3, hidden=6, dt="none", drift=drift, max_latent_dt=lengths, posterior="product"))
+    model = build(
+        TDVAEConfig(latent=3, drift=drift, posterior="product", maps=GatedMaps(6), dt=Unknown(lengths=lengths))
+    )
     z1, z2 = (Latent((torch.randn(5, 3), torch.randn(5, 3))) for _ in range(2))
     b1, b2 = torch.randn(2, 5, 50)
     one, four = torch.ones(5, dtype=torch.long), torch.full((5,), 4)

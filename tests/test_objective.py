@@ -16,7 +16,18 @@ from tdvae import InputError, Learner, TDVAEConfig, jumps
 from tdvae.distributions import DiagonalNormal
 from tdvae.exact import KalmanBank
 from tdvae.likelihood import importance_log_prob
-from tdvae.models import ConvTDVAEConfig, FilteringConfig, MeanFieldConfig, NextStepConfig, build
+from tdvae.models import (
+    LSTM,
+    ConvTDVAEConfig,
+    Coordinates,
+    FilteringConfig,
+    GatedMaps,
+    Gaussian,
+    MeanFieldConfig,
+    NextStepConfig,
+    Unknown,
+    build,
+)
 from tdvae.models.base import Beliefs, RecurrentModel, Step
 from tdvae.models.config import ModelConfig
 from tdvae.models.decoders import Decoder
@@ -349,7 +360,7 @@ def test_importance_sampling_converges_to_the_likelihood(sequences: Sequences) -
 
 
 def test_bound_of_a_network_is_below_its_importance_sampled_estimate() -> None:
-    model = build(TDVAEConfig(likelihood="coordinates"))
+    model = build(TDVAEConfig(decoder=Coordinates()))
     batch = Sequences(torch.randn(6, 30, 1), torch.full((6,), 30))
     pairs = jumps.Uniform(1, 5).sample(batch.lengths, 8, torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -414,7 +425,7 @@ def test_pairs_select_observations_and_beliefs_of_their_times() -> None:
 @pytest.mark.parametrize("network", ["lstm", "deep_lstm", "linear_recurrence"])
 def test_belief_depends_on_the_past_only(network: str) -> None:
     """By gradients: p_B(z_t1 | b_t1) and predictions from it depend on x_≤t1 only."""
-    model = build(TDVAEConfig(belief_network=network, belief_layers=2))  # type: ignore[arg-type]
+    model = build(TDVAEConfig(belief=FIXME(network, None, 2)))  # type: ignore[arg-type]
     x = torch.randn(2, 15, 1, requires_grad=True)
     b1 = model.filter(Sequences(x, torch.full((2,), 15))).at(torch.tensor([[9], [4]]))
     z1, _ = model.p_B.sample(b1)
@@ -461,7 +472,9 @@ def test_subsequence_loss_sums_its_pairs() -> None:
 def test_path_gradient_has_the_same_loss_and_expected_gradient() -> None:
     """The value of Eq. 6 is the same for both gradients, and the gradients have the same mean."""
     torch.manual_seed(3)
-    config = TDVAEConfig(layers=2, latent=2, hidden=6, belief=4, decoder=(5,), dt="none", init_log_sigma=-1.0)
+    config = TDVAEConfig(
+        layers=2, latent=2, init_log_sigma=-1.0, belief=LSTM(4), decoder=Gaussian((5,)), maps=GatedMaps(6), dt=Unknown()
+    )
     model, data = build(config), Sequences(torch.randn(400, 3, 1), torch.full((400,), 3))
     pairs = Pairs(torch.ones(400, 40, dtype=torch.long), torch.full((400, 40), 2))
     weight = next(model.p_B.parameters())
@@ -490,7 +503,7 @@ def test_path_gradient_has_the_same_loss_and_expected_gradient() -> None:
     ("config", "objective"),
     [
         (TDVAEConfig(), tdvae_loss),
-        (ConvTDVAEConfig(encoder=(4, 4, 4, 4), belief=8, belief_layers=1, layers=1, channels=8, canvas=4), tdvae_loss),
+        (ConvTDVAEConfig(encoder=(4, 4, 4, 4), layers=1, channels=8, canvas=4, belief=LSTM(8)), tdvae_loss),
         (FilteringConfig(), state_space_loss),
         (MeanFieldConfig(), state_space_loss),
         (NextStepConfig(), next_step_loss),

@@ -10,7 +10,7 @@ import torch
 
 import tdvae
 from tdvae import InputError, Sequences, State, TDVAEConfig
-from tdvae.models import FilteringConfig, MeanFieldConfig, build
+from tdvae.models import Classes, FilteringConfig, MeanFieldConfig, build
 from tdvae.models.base import RecurrentModel
 from tdvae.models.config import LatentConfig
 
@@ -37,7 +37,7 @@ def test_the_present_state_holds_the_last_observation(kind: type[LatentConfig]) 
 
 
 def test_the_present_of_classes_is_a_certain_class() -> None:
-    config = TDVAEConfig(**SMALL, event_shape=(4,), likelihood="categorical", classes=3)
+    config = TDVAEConfig(**SMALL, event_shape=(4,), decoder=Classes(3))
     model, data = build(config), Sequences(torch.randint(3, (5, 6, 4)), torch.full((5,), 6))
     state = model.sample_state(tdvae.belief_at(model, data, 6), 2)
     present = model.decode(state)

@@ -17,6 +17,7 @@ from tdvae import InputError
 from tdvae.data import FrameWindows, Recording, split_windows, windows
 from tdvae.data.images import to_square
 from tdvae.data.recording import Ending, Episode, RecordingWriter
+from tdvae.models import LinearRecurrence
 from tdvae.types import SequenceSource
 
 SIZE, NAMES = 8, ("forward", "left", "right")
@@ -336,7 +337,7 @@ def test_invalid_selections_and_splits_raise(path: Path) -> None:
 
 def test_fit_on_windows(path: Path, tmp_path: Path) -> None:
     train, validation, _ = split_windows(Recording(path), 6, seed=0, with_actions=True)
-    model = tdvae.models.for_data(train.select(slice(None)), layers=1, latent=2, belief=4)
+    model = tdvae.models.for_data(train.select(slice(None)), layers=1, latent=2, belief=LinearRecurrence(4))
     config = tdvae.TrainConfig(steps=2, batch_size=3, validate_every=1)
     learner = tdvae.Learner(model)
     result = tdvae.fit(learner, train, tdvae.jumps.Uniform(1, 3), config, tmp_path / "run", validation, progress="none")

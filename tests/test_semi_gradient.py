@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tdvae.distributions import DiagonalNormal
-from tdvae.models import TDVAEConfig, build
+from tdvae.models import LSTM, GatedMaps, TDVAEConfig, build
 from tdvae.models.base import Beliefs, Step
 from tdvae.models.decoders import Decoder
 from tdvae.nn.ladder import Ladder
@@ -131,7 +131,7 @@ def test_the_exact_filter_is_a_fixed_point(dt: int, semi_gradient: bool, station
 def test_semi_gradient_changes_gradients_only() -> None:
     """The loss is the same. Consecutive pairs keep their gradient; with long jumps p_B(z_t2) receives none."""
     torch.manual_seed(0)
-    model = build(TDVAEConfig(hidden=8, belief=6, latent=2))
+    model = build(TDVAEConfig(latent=2, belief=LSTM(6), maps=GatedMaps(8)))
     sequences = Sequences(torch.randn(3, 9, 1), torch.full((3,), 9))
 
     def gradients(dt: int, semi_gradient: bool) -> tuple[float, dict[str, Tensor]]:

@@ -12,28 +12,39 @@ from typing import Literal
 
 import pytest
 import torch
+from tdvae.nn.lstm_scan import lstm_scan
 from torch import nn
 
 import tdvae
 from tdvae import InputError, Learner, Pairs, Sequences, TDVAEConfig, TrainConfig, jumps
-from tdvae.models import ConvTDVAEConfig, FilteringConfig, MeanFieldConfig, Model, NextStepConfig, build
+from tdvae.models import (
+    LSTM,
+    Bits,
+    Classes,
+    ConvTDVAEConfig,
+    Coordinates,
+    DeepLSTM,
+    FilteringConfig,
+    GatedMaps,
+    Gaussian,
+    LinearRecurrence,
+    MeanFieldConfig,
+    Model,
+    NextStepConfig,
+    ResidualMaps,
+    build,
+)
 from tdvae.models.config import ModelConfig
-from tdvae.nn.lstm_scan import lstm_scan
 from tdvae.training.config import make_optimizers
 from tdvae.training.muon import Muon
+from tdvae_paper.chrono_lstm import ChronoLSTM
 from tdvae_paper.stack import Stack
 
 R, B, T = 3, 2, 12
 TD = TDVAEConfig(
-    likelihood="coordinates",
-    lstm_init="chrono",
-    belief=5,
-    hidden=8,
-    latent=2,
-    drift="rotation",
-    posterior="product",
+    latent=2, drift="rotation", posterior="product", belief=ChronoLSTM(5), decoder=Coordinates(), maps=GatedMaps(8)
 )
-NEXT = NextStepConfig(lstm_init="chrono", belief=5, decoder=(6,))
+NEXT = NextStepConfig(belief=ChronoLSTM(5), decoder=Gaussian((6,)))
 
 
 def stack_of(config: ModelConfig, runs: int = R) -> tuple[Stack, list[Learner]]:
@@ -147,7 +158,7 @@ def test_gradients_of_each_run_are_clipped_separately() -> None:
 
 
 MUON = TrainConfig(optimizer="muon", muon_learning_rate=0.05, learning_rate=0.01)
-WIDE = replace(TD, belief=9, hidden=12, maps="residual", blocks=1)  # with matrices that Muon updates
+WIDE = replace(TD, belief=LSTM(9), maps=ResidualMaps(12, blocks=1))  # with matrices that Muon updates
 
 
 @pytest.mark.parametrize("matrices", ["inner", "all"])
@@ -249,7 +260,7 @@ def test_resumed_stack_is_bit_identical(optimizer: Literal["adam", "muon"], tmp_
     ("make", "message"),
     [
         (lambda: Stack([]), "learners: expected at least one"),
-        (lambda: Stack([Learner(build(TD)), Learner(build(replace(TD, belief=6)))]), "models of one config"),
+        (lambda: Stack([Learner(build(TD)), Learner(build(replace(TD, belief=LSTM(6))))]), "models of one config"),
         (lambda: stack_of(NEXT)[0](*batch(R * B + 1)), "batch: expected a multiple of the 3"),
         (
             lambda: stack_of(NEXT)[0](replace(batch()[0], lengths=torch.arange(6) + 5), batch()[1]),
@@ -263,7 +274,7 @@ def test_invalid_arguments(make: Callable[[], object], message: str) -> None:
 
 
 def test_initial_time_constants_of_a_chrono_lstm() -> None:
-    model: Model = build(replace(NEXT, belief=400, timescales=(20.0, 80.0)))
+    model: Model = build(replace(NEXT, belief=LSTM(400)))
     bias = model.get_parameter("belief.network.weight")[-1].detach()
     opening, forgetting = bias[:400], bias[400:800]
     assert torch.equal(opening, -forgetting)
@@ -274,11 +285,11 @@ def test_initial_time_constants_of_a_chrono_lstm() -> None:
 
 # What can be stacked, and what cannot
 
-CATEGORICAL = NextStepConfig(event_shape=(2,), likelihood="categorical", classes=4, lstm_init="chrono", belief=5)
-BITS = replace(CATEGORICAL, likelihood="bernoulli", classes=None)
-LINEAR = replace(NEXT, belief_network="linear_recurrence", lstm_init="forget_bias", belief=3)
+CATEGORICAL = NextStepConfig(event_shape=(2,), belief=ChronoLSTM(5), decoder=Classes(4))
+BITS = replace(CATEGORICAL, decoder=Bits())
+LINEAR = replace(NEXT, belief=LinearRecurrence(3))
 ACTING = replace(NEXT, actions=3)
-GAPS = replace(NEXT, missing_values=True)
+GAPS = replace(NEXT, decoder=Gaussian(missing_values=True))
 
 
 def batch_for(config: ModelConfig) -> tuple[Sequences, Pairs]:
@@ -311,11 +322,11 @@ def test_each_run_of_a_stack_has_the_loss_it_has_alone(config: NextStepConfig) -
 @pytest.mark.parametrize(
     "config",
     [
-        replace(TD, likelihood="categorical", classes=4, event_shape=(2,)),
-        replace(TD, likelihood="bernoulli", event_shape=(2,), observed_state=True),
-        replace(TD, event_shape=(2,), likelihood="gaussian", observed_state=True, missing_values=True),
-        MeanFieldConfig(lstm_init="chrono", latent=2, hidden=8, actions=3),
-        FilteringConfig(lstm_init="chrono", latent=2, hidden=8, actions=3, posterior="product"),
+        replace(TD, event_shape=(2,), decoder=Classes(4)),
+        replace(TD, event_shape=(2,), decoder=Bits(), state="observed"),
+        replace(TD, event_shape=(2,), decoder=Gaussian(missing_values=True), state="observed"),
+        MeanFieldConfig(latent=2, actions=3, belief=ChronoLSTM(), maps=GatedMaps(8)),
+        FilteringConfig(latent=2, actions=3, posterior="product", belief=ChronoLSTM(), maps=GatedMaps(8)),
     ],
     ids=[
         "td-vae of classes",
@@ -338,11 +349,13 @@ def test_every_weight_of_a_stack_has_a_gradient(config: ModelConfig) -> None:
     [
         (TDVAEConfig(), "belief_network: torch's LSTM cannot be stacked; choose lstm_init='chrono'"),
         (NextStepConfig(), "belief_network: torch's LSTM cannot be stacked"),
-        (replace(TD, lstm_init="forget_bias", input_skip=2), "belief_network: torch's LSTM cannot be stacked"),
-        (NextStepConfig(belief_network="deep_lstm"), "belief_network: torch's LSTMCell cannot be stacked"),
+        (replace(TD, belief=LSTM(input_skip=2)), "belief_network: torch's LSTM cannot be stacked"),
+        (NextStepConfig(belief=DeepLSTM()), "belief_network: torch's LSTMCell cannot be stacked"),
         (replace(TD, actions=2), "actions: a TD-VAE reads the actions of a jump with torch's GRU"),
         (
-            ConvTDVAEConfig(event_shape=(3, 16, 16), encoder=(4, 6), belief=7, layers=1, channels=5, canvas=4),
+            ConvTDVAEConfig(
+                event_shape=(3, 16, 16), encoder=(4, 6), layers=1, channels=5, canvas=4, belief=DeepLSTM(7, layers=4)
+            ),
             "model: a convolutional TD-VAE cannot be stacked",
         ),
     ],

@@ -14,7 +14,7 @@ from tdvae import Learner, TDVAEConfig, TrainConfig, jumps
 from tdvae.data import OscillatorSettings, from_arrays, simulate
 from tdvae.exact import OscillatorOracle
 from tdvae.likelihood import importance_log_prob
-from tdvae.models import TDVAE, Model, build
+from tdvae.models import TDVAE, Coordinates, LinearRecurrence, Model, Readout, ResidualMaps, Waves, build
 from tdvae_paper.moving_mnist.measures import roll
 from tdvae_paper.moving_mnist.moving_digits import MovingSequences, draw_sequences, synthetic_digits
 
@@ -61,20 +61,14 @@ def test_a_few_seconds_of_training_beat_the_marginal(tmp_path: Path) -> None:
     settings = OscillatorSettings(length=30)
     subject = build(
         TDVAEConfig(
-            likelihood="coordinates",
-            noise=0.1,
-            belief_network="linear_recurrence",
-            belief=16,
-            max_frequency=0.75,
-            readout=24,
-            readout_hidden=32,
-            blocks=1,
             latent=4,
-            maps="residual",
-            hidden=32,
             drift="rotation",
             posterior="product",
-            octaves=3,
+            belief=LinearRecurrence(16, max_frequency=0.75),
+            decoder=Coordinates(sigma=0.1),
+            readout=Readout(24, hidden=32),
+            maps=ResidualMaps(32, blocks=1),
+            dt=Waves(3),
         )
     )
     test = simulate(settings, 300, seed=2).x

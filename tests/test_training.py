@@ -22,14 +22,15 @@ from torch import Tensor
 
 import tdvae
 from tdvae import CheckpointError, DivergenceError, InputError, Learner, Sequences, TDVAEConfig, TrainConfig, jumps
-from tdvae.models import ConvTDVAEConfig, FilteringConfig, build
+from tdvae.models import LSTM, ConvTDVAEConfig, FilteringConfig, GatedMaps, Gaussian, ResidualMaps, Unknown, build
 from tdvae.storage import RunFolder, checkpoint
 from tdvae.training.config import derive_seed, make_optimizers, rate_factor
 from tdvae.training.muon import Muon, orthogonalise
 from tdvae.types import LossTerms, Pairs, Terms
+from tdvae_paper.chrono_lstm import ChronoLSTM
 from tdvae_paper.stack import Stack
 
-TINY = TDVAEConfig(belief=6, layers=2, latent=2, maps="residual", hidden=8, blocks=1, decoder=(8,))
+TINY = TDVAEConfig(layers=2, latent=2, belief=LSTM(6), decoder=Gaussian((8,)), maps=ResidualMaps(8, blocks=1))
 QUICK = TrainConfig(
     steps=8,
     batch_size=4,
@@ -365,8 +366,8 @@ for kind in t.DISTRIBUTED:
 # One of each kind of noise: normal samples, a mixture's choice of component, samples step by step.
 DISTRIBUTED = {
     "tdvae": TINY,
-    "mixture": replace(TINY, dt="none", max_latent_dt=3),
-    "filtering": FilteringConfig(belief=6, layers=1, latent=2, hidden=8, decoder=(8,)),
+    "mixture": replace(TINY, dt=Unknown(lengths=3)),
+    "filtering": FilteringConfig(layers=1, latent=2, belief=LSTM(6), decoder=Gaussian((8,)), maps=GatedMaps(8)),
 }
 
 
@@ -455,7 +456,7 @@ def test_muon_updates_inner_matrices_and_orthogonalises_them() -> None:
 
 
 def test_muon_for_all_matrices_selects_by_size() -> None:
-    module = Learner(build(TDVAEConfig(event_shape=(700,), encoder=(30, 20), belief=12, hidden=10)))
+    module = Learner(build(TDVAEConfig(event_shape=(700,), encoder=(30, 20), belief=LSTM(12), maps=GatedMaps(10))))
     optimizers = make_optimizers(TrainConfig(optimizer="muon", muon_matrices="all"), module)
     shapes = {tuple(p.shape) for group in optimizers[1].param_groups for p in group["params"]}
     assert (20, 30) in shapes
@@ -470,9 +471,7 @@ def test_muon_for_all_matrices_selects_by_size() -> None:
 
 def test_muon_updates_convolution_kernels_as_matrices() -> None:
     torch.manual_seed(0)
-    module = Learner(
-        build(ConvTDVAEConfig((3, 16, 16), encoder=(9, 9), belief=8, belief_layers=1, layers=1, channels=40))
-    )
+    module = Learner(build(ConvTDVAEConfig((3, 16, 16), encoder=(9, 9), layers=1, channels=40, belief=LSTM(8))))
     optimizers = make_optimizers(TrainConfig(optimizer="muon", muon_learning_rate=0.1), module)
     kernels = [p for group in optimizers[1].param_groups for p in group["params"]]
     shapes = {tuple(p.shape) for p in kernels}
@@ -490,7 +489,9 @@ def test_muon_updates_convolution_kernels_as_matrices() -> None:
 
 def test_adam_reduces_the_loss() -> None:
     """A sanity check of model, loss and optimiser: on constant signals the loss must decrease a lot."""
-    config = TDVAEConfig(belief=8, latent=2, hidden=16, decoder=(16,), drift="residual", posterior="product")
+    config = TDVAEConfig(
+        latent=2, drift="residual", posterior="product", belief=LSTM(8), decoder=Gaussian((16,)), maps=GatedMaps(16)
+    )
     torch.manual_seed(0)
     subject = Learner(build(config))
     batch = Sequences(torch.randn(16, 1, 1).expand(16, 10, 1).contiguous(), torch.full((16,), 10))
@@ -540,7 +541,7 @@ def fit_with(law: jumps.Jumps, run_dir: Path, subject: Learner, resume: bool) ->
 
 def stacked_learner() -> Stack:
     torch.manual_seed(derive_seed(8))
-    return Stack([Learner(build(replace(TINY, lstm_init="chrono"))) for _ in range(3)])
+    return Stack([Learner(build(replace(TINY, belief=ChronoLSTM()))) for _ in range(3)])
 
 
 def edit_config(run_dir: Path, edit: Callable[[dict[str, Any]], object]) -> None:

@@ -203,7 +203,7 @@ def _forward_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: i
         step = model.step(state, dt, actions)
         z, _ = step.p_T.sample()
         decoded = step.p_D(z)
-        state = State(z, model.features_after(state.x, decoded.sample(), dt, actions))
+        state = State(z, model.features(decoded.sample()))
     return decoded.log_prob(*sequences.at(t2))
 
 

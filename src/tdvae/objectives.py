@@ -6,7 +6,7 @@ If values are missing, the likelihood of x_t is that of its observed entries; of
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,6 @@ from tdvae.checks import checked, checks_of
 from tdvae.distributions import Distribution
 from tdvae.errors import ArgumentTypeError, InputError
 from tdvae.models.base import Beliefs, Model
-from tdvae.models.config import config_from_dict, describe_config
 from tdvae.models.nextstep import NextStep
 from tdvae.models.ssm import StateSpace, one_action
 from tdvae.models.tdvae import TDVAE
@@ -51,7 +50,7 @@ class TDVAEParts(Protocol):
     @property
     def q_S(self) -> Ladder: ...
     def step(self, s1: State, dt: Tensor, actions: Tensor | None) -> StepParts: ...
-    def features_after(self, before: Tensor | None, x: Tensor, dt: Tensor, actions: Tensor | None) -> Tensor | None: ...
+    def features(self, x: Tensor) -> Tensor | None: ...
     def features_at(self, sequences: Sequences, t: Tensor) -> Tensor | None: ...
     def filter(self, sequences: Sequences) -> Beliefs: ...
 
@@ -240,10 +239,6 @@ class Learner(nn.Module):
 
     def describe(self) -> dict[str, object]:
         return self.model.describe()
-
-    def fill_defaults(self, description: dict[str, Any]) -> dict[str, object]:
-        """A description that an earlier version wrote, with default values for the config fields it lacks."""
-        return describe_config(config_from_dict(description))
 
     def describe_objective(self) -> str:
         """The name of the objective and its keyword arguments."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from tdvae.checks import checked
 from tdvae.errors import CheckpointError, InputError
 from tdvae.models import Model, build
-from tdvae.models.config import config_from_dict
+from tdvae.models.config import ModelConfig
 from tdvae.storage import RunFolder, checkpoint
 
 WEIGHTS = Path(str(resources.files("tdvae"))) / "weights"
@@ -78,9 +78,10 @@ def ship(model: Model, name: str, info: dict[str, Any], folder: Path = WEIGHTS) 
 
 
 def _build_model(description: dict[str, Any], weights: Mapping[str, Tensor], source: str) -> Model:
-    model = build(config_from_dict(description))
-    try:
-        model.load_state_dict({k: v.float() if v.dtype == torch.float16 else v for k, v in weights.items()})
-    except RuntimeError as error:
-        raise CheckpointError(f"{source}: the weights do not match the model config") from error
+    """The model of a description. Shapes are compared first: a stranger's config may ask for any amount of memory."""
+    config = ModelConfig.from_description(description, "model")
+    if config.shapes() != {name: value.shape for name, value in weights.items()}:
+        raise CheckpointError(f"{source}: the weights do not match the model config")
+    model = build(config)
+    model.load_state_dict({k: v.float() if v.dtype == torch.float16 else v for k, v in weights.items()})
     return model.eval()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, ClassVar, Protocol, Self, runtime_checkable
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -195,7 +195,7 @@ class Belief:
     p_B is conditioned on ``model.read(code)``.
 
     >>> import torch, tdvae
-    >>> model = tdvae.models.build(tdvae.TDVAEConfig(belief=50))
+    >>> model = tdvae.models.build(tdvae.TDVAEConfig())
     >>> belief = model.initial(batch_size=2)  # b_0, before any observation
     >>> belief = model.update(belief, torch.zeros(2, 1))  # b_1
     >>> belief.code.shape
@@ -203,13 +203,30 @@ class Belief:
     """
 
     code: Tensor  # (N, B)
-    carry: tuple[Annotated[Tensor, checks.COMPLEX], ...]  # complex in a linear recurrence
+    carry: tuple[Tensor, ...]  # complex in a linear recurrence
     x: Tensor | None = None  # (N, E) features of x_t, if the model's state includes the observation
 
     made_by: ClassVar[str] = "model.initial(batch_size) and model.update make them"
 
-    def __post_init__(self) -> None:
-        check_fields(self)
+    def map(self, change: Callable[[Tensor], Tensor]) -> Belief:
+        x = None if self.x is None else change(self.x)
+        return Belief(change(self.code), tuple(change(part) for part in self.carry), x)
+
+    def __getitem__(self, rows: object) -> Belief:
+        """The beliefs of some sequences."""
+        return self.map(lambda part: part[rows])  # type: ignore[index]
+
+    def where(self, rows: Tensor, other: Belief) -> Belief:
+        """This belief in the rows (N,) that are True, ``other`` elsewhere: `belief.where(~ended, model.initial(N))`."""
+        checks.shape("rows", rows, (len(self.code),))
+        kept = [self.code, *self.carry, *([] if self.x is None else [self.x])]
+        new = [other.code, *other.carry, *([] if other.x is None else [other.x])]
+        if [part.shape for part in kept] != [part.shape for part in new]:
+            raise InputError("other: expected a belief of the same model about as many sequences, got another one")
+        code, *rest = (
+            torch.where(rows.view(-1, *[1] * (one.ndim - 1)), one, two) for one, two in zip(kept, new, strict=True)
+        )
+        return Belief(code, tuple(rest[: len(self.carry)]), rest[-1] if self.x is not None else None)
 
 
 @dataclass(frozen=True)
@@ -224,10 +241,7 @@ class Latent:
     torch.Size([8])
     """
 
-    layers: tuple[Annotated[Tensor, checks.COMPLEX], ...]  # complex only if z is the state of a recurrent network
-
-    def __post_init__(self) -> None:
-        check_fields(self)
+    layers: tuple[Tensor, ...]  # complex only if z is the state of a recurrent network
 
     @property
     def flat(self) -> Tensor:
@@ -242,8 +256,20 @@ class Latent:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where a jump came from: what p_D(x_t2 | z_t2, s_t1, δt, a) is given beside z_t2, if the state includes x."""
+
+    x: Tensor  # (..., E) features of x_t1
+    features: Tensor  # (..., F) features of s_t1, δt and the actions of the jump
+    dt: Tensor  # (..., 1)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Origin:
+        return Origin(change(self.x), change(self.features), change(self.dt))
+
+
+@dataclass(frozen=True)
 class State:
-    """The Markov state s_t of `Model.transition`: z_t, and in models with ``observed_state`` also the observation x_t.
+    """The Markov state s_t of `Model.transition`: z_t, and in models with ``state="observed"`` also the observation.
 
     In all other models ``x`` and ``origin`` are None.
 
@@ -256,43 +282,32 @@ class State:
 
     z: Latent
     x: Tensor | None = None  # (..., E) features of x_t; a learned vector before the first observation
-    origin: Tensor | None = None  # (..., F) features of (s_t1, δt, actions), an input of p_D; None if x_t was observed
+    origin: Origin | None = None  # None if x_t was observed and not drawn by a transition
 
     made_by: ClassVar[str] = "model.sample_state(belief, n) draws them"
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not self.z.layers or any(layer.ndim == 0 for layer in self.z.layers):
-            raise InputError("z: expected at least one layer (..., size), got none")
 
     @property
     def lead(self) -> torch.Size:
         """The leading shape: all dimensions of a layer but the last."""
         return self.z.layers[0].shape[:-1]
 
-    def tensors(self) -> tuple[Tensor | None, ...]:
-        return (*self.z.layers, self.x, self.origin)
-
-    @staticmethod
-    def of(tensors: Sequence[Tensor | None]) -> State:
-        """The inverse of `tensors`."""
-        *layers, x, origin = tensors
-        return State(Latent(tuple(layer for layer in layers if layer is not None)), x, origin)
-
     def map(self, change: Callable[[Tensor], Tensor]) -> State:
-        return State.of([None if part is None else change(part) for part in self.tensors()])
+        x = None if self.x is None else change(self.x)
+        return State(self.z.map(change), x, None if self.origin is None else self.origin.map(change))
 
     def __getitem__(self, index: object) -> State:
         return self.map(lambda part: part[index])  # type: ignore[index]
 
 
 def combine_states(states: Sequence[State], join: Callable[[list[Tensor]], Tensor]) -> State:
-    """Combine states into one, tensor by tensor, with ``join``; a tensor that any of them lacks becomes None."""
-    joined: list[Tensor | None] = []
-    for part in zip(*(state.tensors() for state in states), strict=True):
-        present = [tensor for tensor in part if tensor is not None]
-        joined.append(join(present) if len(present) == len(part) else None)
-    return State.of(joined)
+    """Combine states into one, tensor by tensor, with ``join``; what any of them lacks becomes None."""
+    z = Latent(tuple(join(list(layers)) for layers in zip(*(state.z.layers for state in states), strict=True)))
+    xs = [state.x for state in states if state.x is not None]
+    origins = [state.origin for state in states if state.origin is not None]
+    origin = None
+    if len(origins) == len(states):
+        origin = Origin(*(join([getattr(one, f.name) for one in origins]) for f in fields(Origin)))
+    return State(z, join(xs) if len(xs) == len(states) else None, origin)
 
 
 def missing_as_nan(x: Tensor, observed: Tensor | None) -> Tensor:

@@ -17,8 +17,9 @@ from tdvae.data import OscillatorSettings, from_arrays, simulate, split
 from tdvae.envs.pendulum import record_pendulum
 from tdvae.forecasting import recipe
 from tdvae.forecasting.monitor import ForecastMonitor
+from tdvae.forecasting.recipe import StateKind
 from tdvae.likelihood import forecast
-from tdvae.models import Model
+from tdvae.models import LinearRecurrence, Model, Readout, ResidualMaps
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, by_key
 from tdvae.rollouts import belief_at
@@ -56,7 +57,7 @@ PRESETS = {
         {"pendulum": 20, "oscillator": 20},
         steps=2,
         samples=4,
-        model={"latent": 2, "hidden": 8, "belief": 6, "readout": 8, "readout_hidden": 8},
+        model={"latent": 2, "maps": ResidualMaps(8), "belief": LinearRecurrence(6), "readout": Readout(8, hidden=8)},
     ),
     "cpu": Preset(),
 }
@@ -94,8 +95,8 @@ class Composition(Experiment[Preset]):
 
     def training(self, preset: Preset, task: Task) -> Training:
         train, validation, _ = parts(preset, task)
-        observed_state = task.variant.endswith("observed_state")
-        chosen = recipe(train, AHEAD, preset.steps, task.seed, observed_state=observed_state, **preset.model)
+        state: StateKind = "observed" if task.variant.endswith("observed_state") else "latent"
+        chosen = recipe(train, AHEAD, preset.steps, task.seed, state=state, **preset.model)
         monitor = ForecastMonitor.up_to(AHEAD, chosen.learner.model, validation, task.seed)
         return Training(chosen.learner, train, chosen.jumps, chosen.config, validation, monitor=monitor)
 

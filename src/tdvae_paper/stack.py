@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +17,7 @@ from tdvae.checks import checked
 from tdvae.errors import InputError
 from tdvae.models import build
 from tdvae.models.base import Model
-from tdvae.models.config import config_from_dict
+from tdvae.models.config import ModelConfig
 from tdvae.nn.conv import FrameEncoder
 from tdvae.nn.dense import ObservationEncoder
 from tdvae.nn.recurrent import ActionSummary
@@ -85,11 +84,6 @@ class Stack(Learner):
     def describe(self) -> dict[str, object]:
         return {"kind": "stack", "runs": self.runs, "of": self._template[0].describe()}
 
-    def fill_defaults(self, description: dict[str, Any]) -> dict[str, object]:
-        if description.get("kind") != "stack":
-            return description
-        return {**description, "of": self._template[0].fill_defaults(description["of"])}
-
     def inner_weights(self) -> list[nn.Parameter]:
         """The stacked weights of the layers that are marked as inner."""
         inner = {id(weight) for weight in self._template[0].inner_weights()}
@@ -145,8 +139,8 @@ def _check_can_be_stacked(learner: Learner) -> None:
     for module in modules:
         if isinstance(module, nn.RNNBase | nn.RNNCellBase):
             raise InputError(
-                f"belief_network: torch's {type(module).__name__} cannot be stacked; choose lstm_init='chrono' or "
-                "belief_network='linear_recurrence', or train the runs one by one"
+                f"belief: torch's {type(module).__name__} cannot be stacked; choose ChronoLSTM or LinearRecurrence, or "
+                "train the runs one by one"
             )
 
 
@@ -162,6 +156,6 @@ def load_runs(run: str | Path) -> list[Model]:
     description = RunFolder(path).read_config()["model"]
     if description.get("kind") != "stack":
         return [load(path)]
-    stack = Stack([Learner(build(config_from_dict(description["of"]))) for _ in range(description["runs"])])
+    stack = Stack([Learner(build(ModelConfig.from_description(description["of"]))) for _ in range(description["runs"])])
     stack.load_state_dict(checkpoint.best_or_newest(path / "checkpoints").tensors["weights"])
     return stack.models()

@@ -20,7 +20,19 @@ import tdvae
 from tdvae import distributions, likelihood, objectives
 from tdvae.data import OscillatorSettings, from_arrays, simulate, split
 from tdvae.exact import BankPosterior, GaussianMixture, KalmanBank, OscillatorOracle
-from tdvae.models import FilteringConfig, MeanFieldConfig, Model, NextStepConfig, TDVAEConfig, build, for_data
+from tdvae.models import (
+    Bits,
+    Classes,
+    FilteringConfig,
+    LinearRecurrence,
+    MeanFieldConfig,
+    Model,
+    NextStepConfig,
+    TDVAEConfig,
+    build,
+    for_data,
+)
+from tdvae_paper.chrono_lstm import ChronoLSTM
 from tdvae_paper.stack import Stack
 from tests.campaign.outcome import Outcome, Tally, limited, run_blocks
 
@@ -110,12 +122,12 @@ class World:
         configs = [
             TDVAEConfig(**latent),
             TDVAEConfig(**{**latent, "layers": 2}, event_shape=(2,), actions=1, rewards=True),
-            TDVAEConfig(**latent, belief_network="linear_recurrence", observed_state=True),
-            TDVAEConfig(**latent, likelihood="bernoulli", lstm_init="chrono"),
-            TDVAEConfig(**latent, likelihood="categorical", classes=3),
+            TDVAEConfig(**latent, belief=LinearRecurrence(), state="observed"),
+            TDVAEConfig(**latent, belief=ChronoLSTM(), decoder=Bits()),
+            TDVAEConfig(**latent, decoder=Classes(3)),
             MeanFieldConfig(**latent),
             FilteringConfig(**latent, particles=3),
-            NextStepConfig(**sizes, belief_network="linear_recurrence"),
+            NextStepConfig(**sizes, belief=LinearRecurrence()),
         ]
         self.models: list[Any] = [build(config) for config in configs]
         self.oracle = OscillatorOracle(OscillatorSettings(length=6), frequencies=5)

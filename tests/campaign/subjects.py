@@ -11,10 +11,11 @@ import torch
 
 import tdvae
 from tdvae.forecasting.recipe import DATA_FILE
+from tdvae.models import LSTM, GatedMaps, Gaussian, LinearRecurrence
 from tdvae.storage import RunFolder, checkpoint
 from tdvae.training.config import derive_seed
 
-MODEL = tdvae.TDVAEConfig(belief=4, layers=1, latent=2, hidden=4, decoder=(4,))
+MODEL = tdvae.TDVAEConfig(layers=1, latent=2, belief=LSTM(4), decoder=Gaussian((4,)), maps=GatedMaps(4))
 CONFIG = tdvae.TrainConfig(steps=6, batch_size=4, pairs=2, checkpoint_every=2, validate_every=2, log_every=1)
 JUMPS = tdvae.jumps.Uniform(1, 3)
 STORED = {DATA_FILE: bytes(range(256))}  # a further file of the run
@@ -45,7 +46,7 @@ def series() -> np.ndarray[Any, np.dtype[np.float64]]:
 def fit_series(run_dir: Path, resume: bool) -> None:
     """A training as that of `tdvae fit`, whose run keeps a part of the data."""
     own = tdvae.prepare(series(), longest_jump=3)
-    made = tdvae.recipe(own, steps=2, layers=1, latent=2, belief=4, batch_size=4)
+    made = tdvae.recipe(own, steps=2, layers=1, latent=2, batch_size=4, belief=LinearRecurrence(4))
     made.fit(own, run_dir=run_dir, resume=resume, progress="none")
 
 

@@ -118,7 +118,7 @@ def calibrate(
     before = _nll(forecasts(horizons))
     blocks = torch.arange(len(before)) if blocks is None else blocks
     assert isinstance(model.config, LatentConfig)
-    if model.config.observed_state:
+    if model.config.state == "observed":
         return _by_jump(parts, horizons, forecasts, blocks, float(before.mean()))
     return _for_all_jumps(parts, horizons, forecasts, composed, blocks, float(before.mean()))
 

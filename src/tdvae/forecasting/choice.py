@@ -15,7 +15,7 @@ from typing import Any, get_args
 from tdvae.checks import NonNegative, Positive, PositiveNumber, Seed, check_fields, checked
 from tdvae.errors import InputError
 from tdvae.forecasting.preparation import OwnData
-from tdvae.forecasting.recipe import PATIENCE, Recipe, StateKind, default_state, recipe
+from tdvae.forecasting.recipe import PATIENCE, Recipe, StateKind, recipe
 from tdvae.storage import RunFolder, files
 from tdvae.storage.run_folder import check_unused, create, locked
 from tdvae.training import FitResult
@@ -31,7 +31,7 @@ class Candidates:
     >>> import numpy as np, tdvae
     >>> made = tdvae.candidates(tdvae.prepare(np.random.randn(50, 300), longest_jump=5))
     >>> list(made.recipes)
-    ['linear', 'observed', 'latent']
+    ['observed', 'latent']
     """
 
     recipes: Mapping[StateKind, Recipe]
@@ -127,8 +127,10 @@ def candidates(
     >>> result.steps
     5
     """
-    one = default_state(data.history, model_options)
-    kinds: tuple[StateKind, ...] = (one,) if one == "linear" else get_args(StateKind)
+    vectors = data.history.x.is_floating_point() and data.history.x.ndim == 3
+    one = recipe(data, None, steps, seed, None, patience, batch_size, **model_options).state
+    several = vectors and not model_options.keys() & {"state", "decoder"}
+    kinds: tuple[StateKind, ...] = get_args(StateKind) if several else (one,)
     budget = None if minutes is None else minutes / len(kinds)
     return Candidates(
         {

@@ -18,7 +18,7 @@ from tdvae.errors import InputError
 from tdvae.forecasting.grid import calendar_features
 from tdvae.forecasting.scaling import Scaling, unusual
 from tdvae.forecasting.series import Array, Series
-from tdvae.models.build import padded_size
+from tdvae.models.defaults import padded_size
 from tdvae.types import Sequences
 
 FEW_VALUES = 20  # whole numbers with at most this many values, and more than two, are taken for classes

@@ -41,7 +41,6 @@ class ForecastMonitor(Monitor):
     calibration_starts: Sequence[int]  # … that calibrate them
     seed: int = 0
     blocks: Tensor | None = None  # (N,) sequences of one block may depend on each other
-    initial: dict[str, Tensor] | None = None  # weights that training has to improve on
 
     @classmethod
     def up_to(
@@ -51,7 +50,6 @@ class ForecastMonitor(Monitor):
         validation: Sequences,
         seed: int = 0,
         context: int = 0,
-        initial: dict[str, Tensor] | None = None,
     ) -> ForecastMonitor:
         """Forecasts with the δt of ``HORIZONS`` up to ``longest_jump``, from two starts, or after ``context`` steps.
 
@@ -70,7 +68,7 @@ class ForecastMonitor(Monitor):
 
         more = min(MOST_STARTS, len(STARTS) * MOST_SEQUENCES // count)
         horizons = [dt for dt in HORIZONS if dt <= longest_jump]
-        return cls(model, some, horizons, starts(len(STARTS)), starts(more), seed, blocks, initial)
+        return cls(model, some, horizons, starts(len(STARTS)), starts(more), seed, blocks)
 
     def forecasts(self, horizons: Sequence[int] | None = None) -> Iterator[ScoredForecast]:
         """δt, density, x and its mask of all forecasts that fit the sequences, with the same noise each time."""
@@ -114,13 +112,7 @@ class ForecastMonitor(Monitor):
         return {**named, "score": sum(means.values()) / len(means)} if means else {}
 
     def finish(self) -> dict[str, float]:
-        """Calibrate the best weights, or the initial ones if training did not improve on them clearly."""
-        done: dict[str, float] = {}
-        if self.initial is not None:
-            improved = self._improved(self.initial)
-            if not improved:
-                self.model.load_state_dict(self.initial)
-            done["improved"] = float(improved)
+        """Calibrate the best weights."""
         beliefs = self._beliefs(self.calibration_starts)  # the scales do not change them
 
         def forecasts(horizons: Sequence[int]) -> Iterator[ScoredForecast]:
@@ -128,16 +120,7 @@ class ForecastMonitor(Monitor):
 
         found = calibrate(self.model, self.horizons, forecasts, self.composed, self.blocks)
         numbers = {} if found is None else found.named()
-        return done | {f"calibration/{name}": value for name, value in numbers.items()}
-
-    def _improved(self, initial: dict[str, Tensor]) -> bool:
-        """Whether training has improved the forecasts clearly."""
-        trained = {name: value.clone() for name, value in self.model.state_dict().items()}
-        after = self.scores()
-        self.model.load_state_dict(initial)
-        before = self.scores()
-        self.model.load_state_dict(trained)
-        return before is None or after is None or self.clearly_lower(after, before)
+        return {f"calibration/{name}": value for name, value in numbers.items()}
 
     def clearly_lower(self, scores: Tensor, than: Tensor) -> bool:
         """Whether one model's `scores` are lower than another's, by more than two standard errors of the difference."""

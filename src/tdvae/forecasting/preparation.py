@@ -21,7 +21,7 @@ from tdvae.forecasting.overlaps import join_overlapping
 from tdvae.forecasting.series import Columns, Series
 from tdvae.forecasting.sources import Source, read
 from tdvae.forecasting.splits import Split, SplitBy, Windows
-from tdvae.models.build import padded_size
+from tdvae.models.defaults import padded_size
 from tdvae.storage.files import sha256_of
 from tdvae.types import Sequences, SequenceSource
 

@@ -14,18 +14,15 @@ from typing import Any, Literal
 
 import safetensors.torch
 import torch
-from torch import Tensor
 
 from tdvae.checks import NonNegative, Positive, PositiveNumber, Seed, check_fields, checked
 from tdvae.errors import InputError
-from tdvae.forecasting.linear import fit_linear_part
 from tdvae.forecasting.monitor import ForecastMonitor
-from tdvae.forecasting.origins import CONTEXT_SHARE
 from tdvae.forecasting.preparation import HeldOut, OwnData
 from tdvae.jumps import Consecutive, InTurn, Jumps, Mixture, SemiGradient, Uniform, Widening
-from tdvae.models import TDVAE, ConvTDVAEConfig, for_data, for_pictures
-from tdvae.models.build import check_classes
+from tdvae.models import TDVAE, Classes, ConvTDVAEConfig, Waves, for_data, for_pictures
 from tdvae.models.config import LatentConfig
+from tdvae.models.defaults import check_classes
 from tdvae.objectives import Learner
 from tdvae.training import FitResult, Monitor, TrainConfig, fit
 from tdvae.training.config import derive_seed
@@ -41,19 +38,9 @@ WARMUP = 200  # steps; at most a tenth of the training
 LEAST_STEPS = 100  # of a training within a number of minutes
 TRAINING_SHARE = 0.85  # of these minutes; the rest is for validation and evaluation
 DATA_FILE = "data.safetensors"  # in a run folder
-MOST_LAGS, MOST_NUMBERS = 36, 240  # of the linear part: last observations, and numbers in them
-MOST_LINEAR_JUMPS = 100
-MOST_HISTORY = 5_000  # sequences that the linear part is fitted on
-FEW_NUMBERS = 10_000  # in all training sequences
 
-# What a dense model carries from step to step. linear: its latent state and the last observations, starting from a
-# linear regression. observed: the same without the regression. latent: the latent state alone.
-StateKind = Literal["linear", "observed", "latent"]
-STATE_OPTIONS: dict[StateKind, dict[str, Any]] = {
-    "linear": {},
-    "observed": {"observed_state": True},
-    "latent": {"observed_state": False},
-}
+# What a dense model carries from step to step: its latent state and the observation, or the latent state alone.
+StateKind = Literal["observed", "latent"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +56,7 @@ class Recipe:
     learner: Learner
     jumps: Jumps
     config: TrainConfig
-    state: StateKind = "linear"
+    state: StateKind = "latent"
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -86,10 +73,6 @@ class Recipe:
     ) -> FitResult:
         """Train with `tdvae.fit`. Forecasts of the validation sequences choose the weights and calibrate them.
 
-        Before training, the linear part of the model is fitted by least squares. If training does not improve the
-        forecasts of the validation sequences by more than two standard errors, the model stays the linear regression
-        that it started from.
-
         Prepared data have a validation part of their own, and the run keeps what it needs of them to be evaluated and
         to forecast. For pictures, whose forecasts take long, the loss chooses the weights.
         """
@@ -97,28 +80,23 @@ class Recipe:
         if isinstance(data, OwnData):
             held_out, own = data.validated, data
             train, validation, info = own.train, own.validation, {**own.info(), "state": self.state, **(info or {})}
-            files, history, season = {DATA_FILE: _stored(own)}, own.history, own.season
+            files = {DATA_FILE: _stored(own)}
         else:
-            train, season = data, None
+            train = data
             if validation is None:
                 raise InputError("validation: expected sequences, unless the data come from tdvae.prepare; got None")
             held_out = HeldOut(validation.select(torch.arange(len(validation))))
-            history = data.select(torch.arange(min(len(data), MOST_HISTORY)))
         monitor, model = None, self.learner.model
         if isinstance(model, TDVAE) and not isinstance(model.config, ConvTDVAEConfig):
-            initial = None
-            if model.linear is not None:
-                fit_linear_part(model, history, season)
-                initial = deepcopy(model.state_dict())
-            monitor = self.monitor(held_out, initial)
+            monitor = self.monitor(held_out)
         return fit(
             self.learner, train, self.jumps, self.config, run_dir, validation, resume, info, progress, monitor, files
         )
 
-    def monitor(self, held_out: HeldOut, initial: dict[str, Tensor] | None = None) -> ForecastMonitor:
-        """Forecasts of held-out sequences by this model. ``initial``: weights that training has to improve on."""
+    def monitor(self, held_out: HeldOut) -> ForecastMonitor:
+        """Forecasts of held-out sequences by this model."""
         longest, model = self.jumps.longest, self.learner.model
-        return ForecastMonitor.up_to(longest, model, held_out.sequences, self.config.seed, held_out.context, initial)
+        return ForecastMonitor.up_to(longest, model, held_out.sequences, self.config.seed, held_out.context)
 
     def describe(self) -> str:
         """The kind of model and its size, in words."""
@@ -183,10 +161,8 @@ def recipe(
         minutes: choose the number of steps for a training of about this many minutes, from the time of a few steps.
         patience: training stops after this many of its 20 validations without a better one, by default 8; 0: never.
         batch_size: sequences per training step.
-        state: what the model carries from step to step. "linear": its latent state and the last observations; it starts
-            from a linear regression, if the data are vectors of numbers. "observed": the same without the regression.
-            "latent": the latent state alone, for very noisy observations. By default linear for fewer than 10,000
-            numbers, observed for more.
+        state: what the model carries from step to step. "observed": its latent state and the observation. "latent": the
+            latent state alone, for very noisy observations. By default observed for vectors and classes.
         **model_options: fields of the model's config that differ from the defaults.
 
     >>> import numpy as np, tdvae
@@ -198,13 +174,11 @@ def recipe(
     To train: ``recipe.fit(data, validation, run_dir="runs/mine")``.
     """
     longest = _longest_jump(data, longest_jump)
-    if state is None:
-        state = default_state(data.history if isinstance(data, OwnData) else data, model_options)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed))
-        model = _model(data, longest, {**STATE_OPTIONS[state], **model_options})
+        model = _model(data, longest, model_options if state is None else {"state": state, **model_options})
     config = _schedule(_train_config(model, seed, batch_size), steps, patience)
-    made = Recipe(Learner(model), _jumps(model, longest), config, state)
+    made = Recipe(Learner(model), _jumps(model, longest), config, getattr(model.config, "state", "latent"))
     if minutes is None:
         return made
     affordable = int(TRAINING_SHARE * 60 * minutes / made.seconds_per_step(data))
@@ -220,22 +194,20 @@ def _longest_jump(data: Sequences | OwnData, given: int | None) -> int:
 
 
 def _model(data: Sequences | OwnData, longest_jump: int, options: dict[str, Any]) -> TDVAE:
-    octaves = max(8, math.ceil(math.log2(longest_jump)) + 1)  # δt up to twice the longest jump is distinguished
+    dt = Waves(max(8, math.ceil(math.log2(longest_jump)) + 1))  # δt up to twice the longest jump is distinguished
     if isinstance(data, OwnData):
         some = data.history
         if data.encoding.kind == "picture":
-            if options.keys() & {"observed_state"}:
-                raise InputError("state: expected linear, the default, for pictures; their state is latent")
+            if options.pop("state", "latent") != "latent":
+                raise InputError("state: expected latent, the default, for pictures, got observed")
             return for_pictures(
                 tuple(some.x.shape[2:]), data.encoding.actions, rewards=some.rewards is not None, **options
             )
         if data.encoding.classes is not None:
             check_classes(data.encoding.classes, tuple(some.x.shape[2:]))
-            options = {"classes": data.encoding.classes, **options}
-        linear = _linear_part(some, data.window, longest_jump, options)
-        return for_data(some, **{"octaves": octaves, **linear, **options})
-    linear = _linear_part(data, None, longest_jump, options)
-    return for_data(data, **{"octaves": octaves, **linear, **options})
+            options = {"decoder": Classes(data.encoding.classes), **options}
+        return for_data(some, **{"dt": dt, **options})
+    return for_data(data, **{"dt": dt, **options})
 
 
 def _jumps(model: TDVAE, longest: int) -> Jumps:
@@ -244,7 +216,7 @@ def _jumps(model: TDVAE, longest: int) -> Jumps:
     See docs/oscillator.md. With x in the state they make no difference.
     """
     config = model.config
-    if not isinstance(config, LatentConfig) or config.observed_state:
+    if not isinstance(config, LatentConfig) or config.state == "observed":
         return Widening(Uniform(1, longest), start=2, until=CURRICULUM)
     jumps: Jumps = Uniform(1, longest)
     if longest > SHORT:
@@ -252,28 +224,6 @@ def _jumps(model: TDVAE, longest: int) -> Jumps:
     switch = 1 - LAST_STAGE
     last_stage = SemiGradient(Mixture((Consecutive(), jumps), (0.5, 0.5)))
     return InTurn(Widening(jumps, start=2, until=CURRICULUM / switch), last_stage, switch)
-
-
-def default_state(data: Sequences, options: dict[str, Any]) -> StateKind:
-    """The state for data of this size. The linear start helps with few numbers and hinders training with many."""
-    numbers = math.prod(data.x.shape[2:]) * int(data.lengths.sum())
-    return "observed" if can_start_linear(data, options) and numbers >= FEW_NUMBERS else "linear"
-
-
-def can_start_linear(data: Sequences, options: dict[str, Any]) -> bool:
-    """Whether a model can start from a linear regression: for vectors of numbers, unless an option rules it out."""
-    ruled_out = {"likelihood", "observed_state", "noise", "max_latent_dt", "smoothing_sees_b2"}
-    size = math.prod(data.x.shape[2:])
-    return data.x.is_floating_point() and data.x.ndim == 3 and size <= MOST_NUMBERS and not options.keys() & ruled_out
-
-
-def _linear_part(data: Sequences, window: int | None, longest_jump: int, options: dict[str, Any]) -> dict[str, int]:
-    """The size of the linear part."""
-    if not can_start_linear(data, options):
-        return {}
-    size = math.prod(data.x.shape[2:])
-    lags = min(MOST_LAGS, MOST_NUMBERS // size, math.ceil((window or int(data.lengths.max())) / CONTEXT_SHARE))
-    return {"linear_jumps": min(longest_jump, MOST_LINEAR_JUMPS), "lags": lags}
 
 
 def _train_config(model: TDVAE, seed: int, batch_size: int | None) -> TrainConfig:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -9,9 +11,10 @@ from torch import Tensor, nn
 from tdvae.checks import Samples
 from tdvae.distributions import Distribution
 from tdvae.errors import InputError
+from tdvae.models.arguments import check_belief, check_state
 from tdvae.models.base import RecurrentModel
-from tdvae.models.config import NextStepConfig
-from tdvae.models.decoders import Decoder
+from tdvae.models.config import RecurrentConfig
+from tdvae.models.decoders import Coordinates, Decoder
 from tdvae.nn.dense import ObservationEncoder
 from tdvae.nn.recurrent import BeliefNetwork
 from tdvae.types import Belief, Latent, Sequences, State
@@ -29,6 +32,11 @@ class WithPrevious(BeliefNetwork):
         first = self.network.initial(batch_size)
         return Belief(first.code, (*first.carry, F.pad(first.code, (0, self.actions))))
 
+    def step(self, belief: Belief, inputs: Tensor) -> Belief:
+        after = self.network.step(Belief(belief.code, belief.carry[:-1]), inputs)
+        action = inputs[:, inputs.shape[-1] - self.actions :]
+        return Belief(after.code, (*after.carry, torch.cat([belief.code, action], dim=-1)))
+
     def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
         codes, last = self.network.scan(Belief(belief.code, belief.carry[:-1]), inputs)
         previous = codes[:, -2] if codes.shape[1] > 1 else belief.code
@@ -36,10 +44,29 @@ class WithPrevious(BeliefNetwork):
         return codes, Belief(last.code, (*last.carry, torch.cat([previous, action], dim=-1)))
 
 
+@dataclass(frozen=True)
+class NextStepConfig(RecurrentConfig):
+    """Config of a next-step predictor."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.decoder, Coordinates):
+            raise InputError("decoder: expected one that needs no latent state z, got Coordinates")
+        if self.rewards:
+            raise InputError(
+                "rewards: expected False, since a next-step predictor feeds back its predictions of x only, got True"
+            )
+
+    def build(self) -> NextStep:
+        encoder, belief, read, code = self.parts()
+        head = self.decoder.build(code + self.actions, self.event_shape)
+        return NextStep(self, encoder, belief, read, head)
+
+
 class NextStep(RecurrentModel):
     """Predicts p(x_{t+1} | x_≤t, a_{t+1}) from b_t, and later observations by feeding back its own samples.
 
-    The model has no latent state: z_t is the state of the recurrent network (b_t and its carry), and the origin is
+    The model has no latent state: z_t is the state of the recurrent network, b_t and its carry, whose last part is
     (b_{t-1}, a_t). A transition of δt steps draws δt observations one after another; `decode` returns the distribution
     that the last one was drawn from.
     """
@@ -61,39 +88,26 @@ class NextStep(RecurrentModel):
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
-        return tuple(shape[-1] for shape in self._belief_shapes[:-1])
+        return tuple(shape[-1] for shape in self.belief_shapes)
 
     def sample_state(self, belief: Belief, n: Samples) -> State:
         """``n`` copies of the recurrent state, which is a deterministic function of x_≤t."""
-        self.check_belief(belief)
-        return self._state(belief).map(lambda part: part.expand(n, *part.shape))
+        check_belief(self, belief)
+        return State(Latent((belief.code, *belief.carry)).map(lambda part: part.expand(n, *part.shape)))
 
     def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
         return self.step_by_step(state, dt, a, self._sample_next_state)
 
     def _sample_next_state(self, state: State, a: Tensor | None) -> State:
-        flat = state.map(lambda part: part.reshape(-1, part.shape[-1]))
-        assert flat.origin is not None
-        code, *carry = flat.z.layers
+        code, *carry = (layer.reshape(-1, layer.shape[-1]) for layer in state.z.layers)
         action = None if a is None else a.reshape(-1, a.shape[-1])
         x = self.following(self.read(code), action).sample()
-        after = self.update(Belief(code, (*carry, flat.origin)), x, action)
-        return self._state(after).map(lambda part: part.view(*state.lead, part.shape[-1]))
-
-    @staticmethod
-    def _state(belief: Belief) -> State:
-        """The state of the recurrent network; its origin holds the inputs of the prediction of x_t."""
-        return State(Latent((belief.code, *belief.carry[:-1])), origin=belief.carry[-1])
-
-    def check_state(self, state: State) -> None:
-        super().check_state(state)
-        if state.origin is None:
-            raise InputError("state: expected an origin, got None; model.sample_state(belief, n) draws states")
+        after = self._update(Belief(code, tuple(carry)), x, None, action)
+        return State(Latent((after.code, *after.carry)).map(lambda part: part.view(*state.lead, part.shape[-1])))
 
     def decode(self, state: State) -> Distribution:
-        self.check_state(state)
-        assert state.origin is not None
-        previous, action = state.origin.split([self.belief.size, self.config.actions], dim=-1)
+        check_state(self, state)
+        previous, action = state.z.layers[-1].split([self.belief.size, self.config.actions], dim=-1)
         return self.following(self.read(previous), action if self.config.actions else None)
 
     def predict(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> Distribution:

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from tdvae.checks import Samples
 from tdvae.distributions import DiagonalNormal, Distribution
+from tdvae.models.arguments import check_belief
 from tdvae.models.base import RecurrentModel, Step
-from tdvae.models.config import FilteringConfig, LatentConfig
+from tdvae.models.config import LatentConfig
 from tdvae.models.decoders import Decoder
 from tdvae.models.tdvae import MESSAGE_LOG_SIGMA, RESIDUAL_GAIN, BeliefLadder, TransitionLadder
-from tdvae.nn.dense import MapFactory, ObservationEncoder
+from tdvae.nn.dense import JumpEmbedding, Maps, ObservationEncoder, Unknown
 from tdvae.nn.drift import Drift
 from tdvae.nn.ladder import DenseHeads, Ladder, LayerDistribution, product
-from tdvae.nn.recurrent import BeliefNetwork
-from tdvae.types import Belief, Latent, Sequences, State, combine_states, repeated
+from tdvae.nn.recurrent import BeliefNetwork, SingleAction
+from tdvae.types import Belief, Latent, Origin, Sequences, State, combine_states, repeated
 
 
 class MeanFieldLadder(BeliefLadder):
@@ -47,7 +48,7 @@ class FilteringLadder(Ladder):
         self,
         code: int,
         sizes: Sequence[int],
-        make_map: MapFactory,
+        maps: Maps,
         drift: Drift | None,
         prior: TransitionLadder | None,
         init_log_sigma: float,
@@ -59,7 +60,7 @@ class FilteringLadder(Ladder):
         self._prior_context: Callable[..., object] | None = prior.context if prior else None
         self._prior_layer: Callable[..., LayerDistribution] | None = prior.layer if prior else None
         context = code + sum(sizes) * (2 if drift else 1)
-        self.heads = DenseHeads(context, sizes, make_map, init_log_sigma, gain=RESIDUAL_GAIN if drift else 1.0)
+        self.heads = DenseHeads(context, sizes, maps, init_log_sigma, gain=RESIDUAL_GAIN if drift else 1.0)
 
     def context(self, b: Tensor, before: State, actions: Tensor | None = None) -> _FilteringContext:
         dt = unit_jumps(before)
@@ -121,23 +122,22 @@ class StateSpace(RecurrentModel):
 
     def step(self, before: State, actions: Tensor | None = None) -> Step:
         """p(s_t | s_{t-1}, a_t)."""
-        self.check_state(before)
         dt = unit_jumps(before)
         p_T = self.p_T.bind(before, dt, actions)
-        return Step(p_T, self.p_D, None if self.x_0 is None else self.p_D.origin(p_T.context.features, dt))
+        origin = None if before.x is None else Origin(before.x, p_T.context.features, dt[..., None])
+        return Step(p_T, self.p_D, origin)
 
     def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
         def step(before: State, action: Tensor | None) -> State:
-            return self._sample_step(self.step(before, one_action(action)), before, unit_jumps(before), action)
+            return self._sample_step(self.step(before, one_action(action)))
 
         return self.step_by_step(state, dt, a, step)
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
-        return (self.config.latent,) * self.config.layers
+        return self.config.sizes
 
     def decode(self, state: State) -> Distribution:
-        self.check_state(state)
         return self._decode_state(self.p_D, state)
 
     def predict(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> Distribution:
@@ -149,6 +149,29 @@ def one_action(a: Tensor | None) -> Tensor | None:
     return None if a is None else a[..., None, :]
 
 
+@dataclass(frozen=True)
+class StateSpaceConfig(LatentConfig):
+    """Config of a state-space model."""
+
+    def build_transition(self, drift: Drift | None, observed: int) -> TransitionLadder:
+        """p_T of single steps."""
+        summary = SingleAction(self.actions) if self.actions else None
+        dt = JumpEmbedding(Unknown())
+        return TransitionLadder(self.sizes, self.maps, dt, drift, summary, self.init_log_sigma, observed=observed)
+
+
+@dataclass(frozen=True)
+class MeanFieldConfig(StateSpaceConfig):
+    """Config of a state-space model with the encoder q(z_t | b_t)."""
+
+    def build(self) -> MeanField:
+        encoder, belief, read, code = self.parts()
+        observed = self.observed_size(encoder)
+        p_T = self.build_transition(self.build_drift(), observed)
+        q = MeanFieldLadder(code, self.sizes, self.maps, self.init_log_sigma)
+        return MeanField(self, encoder, belief, read, q, p_T, self.build_decoder(p_T, observed))
+
+
 class MeanField(StateSpace):
     """The encoder is q(z_t | b_t), so the states of different times are drawn independently given the codes."""
 
@@ -156,16 +179,31 @@ class MeanField(StateSpace):
         return self.q.sample(b)[0]
 
     def sample_state(self, belief: Belief, n: Samples) -> State:
-        self.check_belief(belief, code_only=True)
+        check_belief(self, belief, code_only=True)
         b = self.read(belief.code)
         z, _ = self.q.sample(b.expand(n, *b.shape))
         return State(z, repeated(belief.x, n))
 
 
+@dataclass(frozen=True)
+class FilteringConfig(StateSpaceConfig):
+    """Config of a state-space model with the encoder q(z_t | z_{t-1}, b_t)."""
+
+    posterior: Literal["free", "product"] = "free"  # q: a D map, or p_T(z_t | z_{t-1}) times a message from b_t
+
+    def build(self) -> Filtering:
+        encoder, belief, read, code = self.parts()
+        drift, observed = self.build_drift(), self.observed_size(encoder)
+        p_T = self.build_transition(drift, observed)
+        prior = p_T if self.posterior == "product" else None
+        q = FilteringLadder(code, self.sizes, self.maps, drift, prior, self.init_log_sigma)
+        return Filtering(self, encoder, belief, read, q, p_T, self.build_decoder(p_T, observed))
+
+
 class Filtering(StateSpace):
     """The encoder is q(z_t | z_{t-1}, b_t). A belief therefore also holds particles, samples of z_t of the encoder."""
 
-    config: FilteringConfig
+    particles = 32  # samples of z_t in a belief, since b_t alone does not determine the distribution of z_t
 
     def infer(self, b: Tensor, sequences: Sequences) -> Latent:
         actions, features = sequences.actions, self.features(sequences.x, sequences.observed)
@@ -178,23 +216,25 @@ class Filtering(StateSpace):
 
     def initial(self, batch_size: Samples) -> Belief:
         start = super().initial(batch_size)
-        return replace(start, carry=(*start.carry, *self.initial_state(batch_size, self.config.particles).z.layers))
+        return replace(start, carry=(*start.carry, *self.initial_state(batch_size, self.particles).z.layers))
 
-    def _update(self, belief: Belief, x: Tensor, a: Tensor | None, r: Tensor | None) -> Belief:
-        updated = super()._update(replace(belief, carry=belief.carry[: -self.config.layers]), x, a, r)
-        code = self.read(updated.code)[:, None].expand(-1, self.config.particles, -1)
-        action = None if a is None else a[:, None].expand(-1, self.config.particles, -1)
+    def _update(
+        self, belief: Belief, x: Tensor, observed: Tensor | None, a: Tensor | None = None, r: Tensor | None = None
+    ) -> Belief:
+        updated = super()._update(replace(belief, carry=belief.carry[: -self.config.layers]), x, observed, a, r)
+        code = self.read(updated.code)[:, None].expand(-1, self.particles, -1)
+        action = None if a is None else a[:, None].expand(-1, self.particles, -1)
         z, _ = self.q.sample(code, self._particles(belief), one_action(action))
         return replace(updated, carry=(*updated.carry, *z.layers))
 
     def _particles(self, belief: Belief) -> State:
         """The particles of a belief as a state, (N, particles)."""
-        x = None if belief.x is None else belief.x[:, None].expand(-1, self.config.particles, -1)
+        x = None if belief.x is None else belief.x[:, None].expand(-1, self.particles, -1)
         return State(Latent(belief.carry[-self.config.layers :]), x)
 
     def sample_state(self, belief: Belief, n: Samples) -> State:
         """Draw ``n`` of the particles, with replacement."""
-        self.check_belief(belief)
+        check_belief(self, belief)
         batch = len(belief.code)
-        chosen = torch.randint(self.config.particles, (n, batch), device=belief.code.device)
+        chosen = torch.randint(self.particles, (n, batch), device=belief.code.device)
         return self._particles(belief)[torch.arange(batch, device=chosen.device), chosen]

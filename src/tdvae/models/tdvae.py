@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from tdvae.checks import Samples
 from tdvae.distributions import DiagonalNormal, Distribution, NormalMixture
-from tdvae.models.base import RecurrentModel, Step
-from tdvae.models.config import ConvTDVAEConfig, LatentConfig, ModelConfig
-from tdvae.models.decoders import Decoder
-from tdvae.nn.dense import JumpEmbedding, JumpScale, MapFactory
-from tdvae.nn.drift import Drift
-from tdvae.nn.ladder import DenseHeads, Ladder, LayerDistribution, product
-from tdvae.nn.linear import LinearForecast
+from tdvae.errors import InputError
+from tdvae.models.arguments import check_belief, check_jump
+from tdvae.models.base import FeatureKind, RecurrentModel, Step
+from tdvae.models.config import LatentConfig, ModelConfig
+from tdvae.models.decoders import Coordinates, Decoder
+from tdvae.nn.conv import FrameEncoder
+from tdvae.nn.dense import JumpEmbedding, JumpLength, JumpScale, Maps, ObservationEncoder, Unknown, Waves
+from tdvae.nn.drift import Drift, Residual
+from tdvae.nn.ladder import DenseHeads, Ladder, LayerDistribution, normal, product
 from tdvae.nn.recurrent import ActionSummary, BeliefNetwork, SingleAction
-from tdvae.types import Belief, Latent, State, repeated
+from tdvae.types import Belief, Latent, Origin, State, repeated
 
 RESIDUAL_GAIN = 0.05  # initial gain of outputs that are added to a drifted state, so that they start near zero
 UNIFORM_SHARE = 0.2  # share of a uniform distribution in the weights of latent jump lengths
@@ -30,10 +31,10 @@ MESSAGE_LOG_SIGMA = 1.0  # added to log σ of the message in a product posterior
 class BeliefLadder(Ladder):
     """p_B(z | b): z^L from D(b), then z^l from D(b, z^{l+1}, …)."""
 
-    def __init__(self, code: int, sizes: Sequence[int], make_map: MapFactory, init_log_sigma: float) -> None:
+    def __init__(self, code: int, sizes: Sequence[int], maps: Maps, init_log_sigma: float) -> None:
         super().__init__()
         self.depth = len(sizes)
-        self.heads = DenseHeads(code, sizes, make_map, init_log_sigma)
+        self.heads = DenseHeads(code, sizes, maps, init_log_sigma)
 
     def context(self, b: Tensor) -> Tensor:
         return b
@@ -62,7 +63,7 @@ class TransitionLadder(Ladder):
     def __init__(
         self,
         sizes: Sequence[int],
-        make_map: MapFactory,
+        maps: Maps,
         dt: JumpEmbedding,
         drift: Drift | None,
         summary: ActionSummary | SingleAction | None,
@@ -77,7 +78,7 @@ class TransitionLadder(Ladder):
         self.weights = nn.Parameter(torch.zeros(max_latent_dt)) if max_latent_dt > 1 else None
         context = observed + sum(sizes) * (2 if drift else 1) + dt.size + (summary.size if summary else 0)
         self.features_size = context
-        self.heads = DenseHeads(context, sizes, make_map, init_log_sigma, gain=RESIDUAL_GAIN if drift else 1.0)
+        self.heads = DenseHeads(context, sizes, maps, init_log_sigma, gain=RESIDUAL_GAIN if drift else 1.0)
         self.jump_scale = JumpScale()
 
     def context(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> _TransitionContext:
@@ -89,7 +90,7 @@ class TransitionLadder(Ladder):
             log_weights = weights.log().expand(*dt.shape, -1)
             dt = torch.arange(1, self.max_latent_dt + 1, device=dt.device).expand(*dt.shape, -1)
             z1 = _expand_lengths(self.max_latent_dt, z1)
-        elif self.dt.kind == "none":
+        elif isinstance(self.dt.config, Unknown):
             dt = torch.ones_like(dt)  # the drift must not depend on δt either
         features = [*x1, z1.flat, self.dt(dt)]
         base_mean = None
@@ -138,7 +139,7 @@ class SmoothingLadder(Ladder):
         self,
         code: int,
         sizes: Sequence[int],
-        make_map: MapFactory,
+        maps: Maps,
         dt: JumpEmbedding,
         sees_b2: bool,
         drift: Drift | None,
@@ -154,7 +155,7 @@ class SmoothingLadder(Ladder):
         self._prior_layer: Callable[..., DiagonalNormal] | None = prior.layer if prior else None
         context = code * (2 if sees_b2 else 1) + sum(sizes) * (2 if drift else 1) + dt.size
         context += summary.size if summary else 0
-        self.heads = DenseHeads(context, sizes, make_map, init_log_sigma, gain=RESIDUAL_GAIN if drift else 1.0)
+        self.heads = DenseHeads(context, sizes, maps, init_log_sigma, gain=RESIDUAL_GAIN if drift else 1.0)
 
     def context(
         self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor, actions: Tensor | None = None
@@ -176,6 +177,70 @@ class SmoothingLadder(Ladder):
         return product(self._prior_layer(index, context.b1, above), message)
 
 
+@dataclass(frozen=True)
+class TDVAEConfig(LatentConfig):
+    """Config of a TD-VAE. The default sizes are those of App. D.
+
+    >>> import tdvae
+    >>> config = tdvae.TDVAEConfig(event_shape=(3,), layers=2, latent=8)
+    >>> tdvae.models.build(config).config == config
+    True
+    """
+
+    dt: JumpLength = Waves()  # how q_S and p_T are given δt
+    posterior: Literal["free", "product"] = "free"  # q_S: a D map, or p_B(z_t1) times a message from t2
+    smoothing_sees_b2: bool = True  # q_S is given b_t2, as in the main text; not in App. D
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.dt, Unknown) and self.dt.lengths > 1:
+            for name, excluded, why in (
+                ("actions", self.actions > 0, "their number would determine δt"),
+                ("state", self.state == "observed", "its p_D is given δt"),
+                ("decoder", isinstance(self.decoder, Coordinates), "it integrates over a single normal distribution"),
+            ):
+                if excluded:
+                    raise InputError(
+                        f"{name}: expected another one with Unknown(lengths={self.dt.lengths}), since {why}, got "
+                        f"{getattr(self, name)!r}"
+                    )
+        if self.state == "observed" and not self.smoothing_sees_b2:
+            raise InputError(
+                "smoothing_sees_b2: expected True with state='observed', since q_S must depend on x_t2 if p_D is given "
+                "z_t1, got False"
+            )
+
+    def build(self) -> TDVAE:
+        encoder, belief, read, code = self.parts()
+        sizes, drift, hidden = self.sizes, self.build_drift(), self.maps.hidden
+        # Modules must not be shared between p_T and q_S, so that stacks can be made of them.
+        q_dt = Unknown() if isinstance(self.dt, Unknown) else self.dt
+        p_dt = Waves(self.dt.octaves) if isinstance(self.dt, Unknown) and self.dt.lengths > 1 else q_dt
+        lengths = self.dt.lengths if isinstance(self.dt, Unknown) else 1
+        p_B = BeliefLadder(code, sizes, self.maps, self.init_log_sigma)
+        # If δt is unknown, q_S must not depend on it through a rotation either.
+        q_drift = Residual() if drift and isinstance(self.dt, Unknown) else drift
+        # With x_t1 in the state, the posterior of z_t1 depends on the effect of the actions on x_t1.
+        q_summary = ActionSummary(self.actions, hidden) if self.actions and self.state == "observed" else None
+        q_S = SmoothingLadder(
+            code,
+            sizes,
+            self.maps,
+            JumpEmbedding(q_dt),
+            self.smoothing_sees_b2,
+            q_drift,
+            p_B if self.posterior == "product" else None,
+            self.init_log_sigma,
+            q_summary,
+        )
+        summary = ActionSummary(self.actions, hidden) if self.actions else None
+        observed = self.observed_size(encoder)
+        p_T = TransitionLadder(
+            sizes, self.maps, JumpEmbedding(p_dt), drift, summary, self.init_log_sigma, lengths, observed
+        )
+        return TDVAE(self, encoder, belief, read, p_B, q_S, p_T, self.build_decoder(p_T, observed))
+
+
 class TDVAE(RecurrentModel):
     """The model of Eq. 6. `tdvae.models.build` builds one from a config.
 
@@ -189,47 +254,47 @@ class TDVAE(RecurrentModel):
     def __init__(
         self,
         config: ModelConfig,
-        encoder: nn.Module,
+        encoder: ObservationEncoder | FrameEncoder,
         belief: BeliefNetwork,
         read: nn.Module,
         p_B: Ladder,
         q_S: Ladder,
         p_T: Ladder,
         p_D: Decoder,
-        linear: LinearForecast | None = None,
     ) -> None:
         super().__init__(config, encoder, belief, read)
-        self.p_B, self.q_S, self.p_T, self.p_D, self.linear = p_B, q_S, p_T, p_D, linear
+        self.p_B, self.q_S, self.p_T, self.p_D = p_B, q_S, p_T, p_D
 
     def step(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> Step:
         """p(s_t2 | s_t1, δt, actions)."""
-        self.check_state(s1)
-        p_T = self.p_T.bind(replace(s1, x=self.last_features(s1.x)), dt, actions)
-        if s1.x is None:
-            return Step(p_T, self.p_D)
-        base = [] if self.linear is None else [self.linear(s1.x, dt, actions)]
-        return Step(p_T, self.p_D, self.p_D.origin(torch.cat([*base, p_T.context.features], dim=-1), dt))
+        p_T = self.p_T.bind(s1, dt, actions)
+        origin = None if s1.x is None else Origin(s1.x, p_T.context.features, dt[..., None])
+        return Step(p_T, self.p_D, origin)
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
-        assert isinstance(self.config, LatentConfig | ConvTDVAEConfig)
-        cells = math.prod(self.config.grid) if isinstance(self.config, ConvTDVAEConfig) else 1
-        return (self.config.latent * cells,) * self.config.layers
+        return self.config.sizes
+
+    def _belief_features(self, b: Tensor, kind: FeatureKind) -> Tensor:
+        if kind == "code":
+            return b
+        if kind == "sample":
+            return self.p_B.sample(b)[0].flat
+        means, p_B = self.p_B.bind(b).means()
+        return torch.cat([means.flat, *(normal(layer).log_sigma for layer in p_B.layers)], dim=-1)
 
     def sample_state(self, belief: Belief, n: Samples) -> State:
-        self.check_belief(belief, code_only=True)
+        check_belief(self, belief, code_only=True)
         b = self.read(belief.code)
         z, _ = self.p_B.sample(b.expand(n, *b.shape))
         return State(z, repeated(belief.x, n))
 
     def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
-        dt, a = self.jump(state, dt, a)
-        return self._sample_step(self.step(state, dt, a), state, dt, a)
+        return self._sample_step(self.step(state, *check_jump(self, state, dt, a)))
 
     def decode(self, state: State) -> Distribution:
-        self.check_state(state)
         return self._decode_state(self.p_D, state)
 
     def predict(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> Distribution:
-        step = self.step(state, *self.jump(state, dt, a))
+        step = self.step(state, *check_jump(self, state, dt, a))
         return step.predictive(*step.p_T.sample())

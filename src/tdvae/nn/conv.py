@@ -117,11 +117,14 @@ class FrameEncoder(nn.Module):
         reduction = 2 ** len(widths)
         self.size = channels * (rows // reduction) * (columns // reduction)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Encode frames (..., C, H, W) in [0, 1] as (..., size)."""
+    def check_values(self, x: Tensor, observed: Tensor | None = None) -> None:
+        """Raise if frames are not in [0, 1]."""
         low, high = float(x.min()), float(x.max())
         if not 0 <= low <= high <= 1:
             raise InputError(f"x: expected frames in [0, 1], got values from {low:g} to {high:g}; divide bytes by 255")
+
+    def forward(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
+        """Encode frames (..., C, H, W) in [0, 1] as (..., size)."""
         centred = 2 * x.to(next(self.parameters()).dtype).flatten(0, -4) - 1
         features = self.run(self.layers, centred).reshape(*x.shape[:-3], self.size)
         return F.layer_norm(features, (self.size,))

@@ -23,7 +23,6 @@ class ConvContext:
     shared: Tensor
     h: Tensor
     c: Tensor
-    base_mean: Latent | None  # added to the predicted means
     lead: torch.Size  # leading shape of the state; the feature maps have one batch dimension instead
 
 
@@ -33,18 +32,11 @@ class ConvLadder(Ladder):
 
     These give a feature map that all layers share. The LSTM cell of a layer reads it together with the sample of the
     layer above, and its h gives the layer's normal distribution. So (h, c) is the recurrent summary of all layers above
-    (App. C). Layers share no weights. ``init_log_sigma`` is the initial log σ of all layers, and ``gain`` scales their
-    initial outputs.
+    (App. C). Layers share no weights. ``init_log_sigma`` is the initial log σ of all layers.
     """
 
     def __init__(
-        self,
-        sizes: ConvSizes,
-        vector: int,
-        sees_state: bool,
-        init_log_sigma: float,
-        run: BlockRunner,
-        gain: float = CELL_GAIN,
+        self, sizes: ConvSizes, vector: int, sees_state: bool, init_log_sigma: float, run: BlockRunner
     ) -> None:
         super().__init__()
         self.sizes, self.depth, self.init_log_sigma, self.run = sizes, sizes.layers, init_log_sigma, run
@@ -56,9 +48,9 @@ class ConvLadder(Ladder):
             ConvLSTMCell(sizes.channels + (0 if index == top else sizes.latent), sizes.channels)
             for index in range(sizes.layers)
         )
-        self.heads = nn.ModuleList(convolution(sizes.channels, 2 * sizes.latent, gain=gain) for _ in self.cells)
+        self.heads = nn.ModuleList(convolution(sizes.channels, 2 * sizes.latent, gain=CELL_GAIN) for _ in self.cells)
 
-    def start(self, vector: Tensor, state: Latent | None = None, base_mean: Latent | None = None) -> ConvContext:
+    def start(self, vector: Tensor, state: Latent | None = None) -> ConvContext:
         """The context of the top layer, given features (..., vector) and a state of the same leading shape."""
         lead = vector.shape[:-1]
         shared = self.place(vector.reshape(-1, vector.shape[-1])).unflatten(1, (self.sizes.channels, *self.sizes.grid))
@@ -67,14 +59,12 @@ class ConvLadder(Ladder):
         shared = F.silu(shared)
         h, c = self.first[:, None].expand(2, len(shared), *self.first.shape[1:])
         h, c = self.run(self.cells[-1], shared, h, c)
-        return ConvContext(shared, h, c, base_mean, lead)
+        return ConvContext(shared, h, c, lead)
 
     def layer(self, index: int, context: ConvContext, above: Sequence[Tensor]) -> DiagonalNormal:
         # Log densities are differences of large numbers, so they are computed in full precision.
         output = self.heads[index](context.h).to(self.first.dtype).chunk(2, dim=1)
         mean, log_sigma = (part.reshape(*context.lead, self.sizes.flat) for part in output)
-        if context.base_mean is not None:
-            mean = context.base_mean.layers[index] + mean
         return DiagonalNormal(mean, bound_log_sigma(self.init_log_sigma + log_sigma))
 
     def after(self, index: int, context: ConvContext, sample: Tensor) -> ConvContext:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Literal, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
 
 import numpy as np
 import torch
@@ -13,14 +14,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tdvae import checks
+from tdvae.checks import Range
+from tdvae.config import Config, Size
 from tdvae.errors import InputError
 from tdvae.types import missing_as_nan
 
 
-class MapFactory(Protocol):
-    """Creates a D map. ``gain`` scales its initial outputs, so that residual outputs can start near zero."""
+@dataclass(frozen=True)
+class Maps(Config, ABC):
+    """Config of the D maps of a model."""
 
-    def __call__(self, inputs: int, outputs: int, gain: float = 1.0) -> nn.Module: ...
+    hidden: Size = 50
+
+    @abstractmethod
+    def build(self, inputs: int, outputs: int, gain: float = 1.0) -> nn.Module:
+        """A D map. ``gain`` scales its initial outputs, so that residual outputs can start near zero."""
 
 
 def _scale_initial_output(out: nn.Linear, gain: float) -> nn.Linear:
@@ -75,11 +83,34 @@ def _halve_weight(linear: nn.Linear) -> nn.Linear:
     return linear
 
 
-def map_factory(kind: Literal["gated", "residual"], hidden: int, blocks: int) -> MapFactory:
-    """The function that creates the D maps of a model. Only residual maps use ``blocks``."""
-    if kind == "gated":
-        return partial(GatedMap, hidden=hidden)
-    return partial(ResidualMap, hidden=hidden, blocks=blocks)
+@dataclass(frozen=True)
+class GatedMaps(Maps):
+    """The paper's maps, `GatedMap`."""
+
+    def build(self, inputs: int, outputs: int, gain: float = 1.0) -> nn.Module:
+        return GatedMap(inputs, outputs, self.hidden, gain)
+
+
+@dataclass(frozen=True)
+class ResidualMaps(Maps):
+    """Deeper maps, `ResidualMap`."""
+
+    blocks: Annotated[int, Range(0, 128)] = 2
+
+    def build(self, inputs: int, outputs: int, gain: float = 1.0) -> nn.Module:
+        return ResidualMap(inputs, outputs, self.hidden, self.blocks, gain)
+
+
+@dataclass(frozen=True)
+class Readout(Config):
+    """A residual map of the belief code, whose output takes the place of the code in p_B and q_S."""
+
+    size: Size = 64
+    hidden: Size = 128
+    blocks: Annotated[int, Range(0, 128)] = 2
+
+    def build(self, inputs: int) -> nn.Module:
+        return ResidualMap(inputs, self.size, self.hidden, self.blocks)
 
 
 def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
@@ -91,29 +122,54 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(inputs, outputs))
 
 
-class JumpEmbedding(nn.Module):
-    """Embedding of δt.
+@dataclass(frozen=True)
+class Waves(Config):
+    """δt as sines and cosines with periods of 2, 4, …, 2^octaves steps.
 
-    - ``waves``: sines and cosines with periods of 2, 4, …, 2^octaves steps. Measured: with δt as one scaled number, p_T
-      predicts the marginal distribution for every jump; with ``waves`` the same model learns.
-    - ``number``: δt / 100, the literal reading of App. D.
-    - ``none``: δt is not given to the network (moving MNIST, App. D).
+    Measured: with δt as one scaled number, p_T predicts the marginal distribution for every jump; with waves the same
+    model learns.
     """
 
-    def __init__(self, kind: Literal["waves", "number", "none"], octaves: int = 8) -> None:
+    octaves: Annotated[int, Range(1, 62)] = 8  # jumps of up to 2^octaves steps have different embeddings
+
+
+@dataclass(frozen=True)
+class Number(Config):
+    """δt / 100, the literal reading of App. D."""
+
+
+@dataclass(frozen=True)
+class Unknown(Config):
+    """δt is not given to the networks (moving MNIST, App. D).
+
+    With ``lengths`` above 1, p_T is a mixture over latent jump lengths 1 … lengths, with learned weights; p_T of each
+    length is given that length as `Waves` with ``octaves``.
+    """
+
+    lengths: Annotated[int, Range(1, 1_000)] = 1
+    octaves: Annotated[int, Range(1, 62)] = 8
+
+
+JumpLength = Waves | Number | Unknown
+
+
+class JumpEmbedding(nn.Module):
+    """Embedding of δt, as its config says."""
+
+    def __init__(self, config: JumpLength) -> None:
         super().__init__()
-        self.kind = kind
-        self.size = {"waves": 2 * octaves, "number": 1, "none": 0}[kind]
-        periods = 2.0 ** torch.arange(1, octaves + 1)
-        self.register_buffer("rates", 2 * math.pi / periods, persistent=False)
+        self.config = config
+        octaves = config.octaves if isinstance(config, Waves) else 0
+        self.size = 1 if isinstance(config, Number) else 2 * octaves
+        self.register_buffer("rates", 2 * math.pi / 2.0 ** torch.arange(1, octaves + 1), persistent=False)
         self.rates: Tensor
 
     def forward(self, dt: Tensor) -> Tensor:
         """Embed jump lengths (...) as features (..., size)."""
-        if self.kind == "none":
+        if isinstance(self.config, Unknown):
             return dt.new_zeros((*dt.shape, 0), dtype=self.rates.dtype)
         dt = dt.to(self.rates.dtype)[..., None]
-        if self.kind == "number":
+        if isinstance(self.config, Number):
             return dt / 100
         return torch.cat([torch.sin(dt * self.rates), torch.cos(dt * self.rates)], dim=-1)
 
@@ -180,8 +236,6 @@ class ObservationEncoder(nn.Module):
 
         With ``missing_values`` it is followed by the mask; None means that everything is observed.
         """
-        if self.checks_values:
-            self.check_values(x, observed)
         if self.classes is not None:
             return F.one_hot(x.long(), self.classes).to(self.scale.dtype).flatten(-self.event_ndim - 1)
         x = x.to(self.scale.dtype)
@@ -196,8 +250,14 @@ class ObservationEncoder(nn.Module):
 
     def check_values(self, x: Tensor, observed: Tensor | None = None) -> None:
         """Raise if observed values are not classes of the model, not in [0, 1] for bits, NaN, or far from the data."""
+        if not self.checks_values or self._is_usual(x, observed):
+            return
         if observed is not None:
             x = torch.where(observed, x, torch.zeros_like(x))
+        elif x.is_floating_point() and not checks.holds(~x.isnan()):
+            raise InputError(
+                "x: expected finite numbers, since the model was built without missing_values=True, got NaN"
+            )
         checks.finite("x", x)
         if self.classes is not None:
             if x.is_floating_point():
@@ -215,6 +275,12 @@ class ObservationEncoder(nn.Module):
                     f"x: expected values within {checks.LARGEST_INPUT:g} times the scale of the training data, got "
                     f"values up to {float(known.abs().max()):g}; scale the data"
                 )
+
+    def _is_usual(self, x: Tensor, observed: Tensor | None) -> bool:
+        """Whether x needs no further check: numbers of usual size. One pass over x, for fast online updates."""
+        if self.classes is not None or self.bits or observed is not None or not x.is_floating_point():
+            return False
+        return float(((x - self.shift) / self.scale).abs().max()) <= checks.LARGEST_INPUT  # False if one is NaN
 
     def observation(self, features: Tensor) -> Tensor:
         """The inverse of `features`: x (..., *event) in the units of the data, NaN where it is missing."""

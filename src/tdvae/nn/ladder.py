@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tdvae.distributions import DiagonalNormal, NormalMixture
-from tdvae.nn.dense import MapFactory
+from tdvae.nn.dense import Maps
 from tdvae.types import Latent
 
 # Soft bounds of log σ. Without them, the σ of p_T would go to 0 for coordinates of z that never change.
@@ -46,11 +46,11 @@ class LadderDistribution:
 
     def kl(self, other: LadderDistribution) -> Tensor:
         """KL(self ‖ other) in closed form: L^1_{t1} + L^2_{t1} of App. D. Layers must be normal, given the same z."""
-        return sum_layers([_normal(q).kl(_normal(p)) for q, p in zip(self.layers, other.layers, strict=True)])
+        return sum_layers([normal(q).kl(normal(p)) for q, p in zip(self.layers, other.layers, strict=True)])
 
 
-def _normal(layer: LayerDistribution) -> DiagonalNormal:
-    assert isinstance(layer, DiagonalNormal)  # only p_T has mixtures, and no KL of p_T is computed
+def normal(layer: LayerDistribution) -> DiagonalNormal:
+    assert isinstance(layer, DiagonalNormal)  # only p_T has mixtures
     return layer
 
 
@@ -113,6 +113,10 @@ class Conditional:
         """Sample a state; returns it with the distribution it was sampled from."""
         return self.ladder.descend(self.context, lambda index, layer: layer.sample())
 
+    def means(self) -> tuple[Latent, LadderDistribution]:
+        """The mean of each layer given the means of the layers above, and the distributions."""
+        return self.ladder.descend(self.context, lambda index, layer: normal(layer).mean)
+
     def given(self, z: Latent) -> LadderDistribution:
         """The distribution of each layer, conditioned on the layers of ``z`` above it."""
         return self.ladder.descend(self.context, lambda index, layer: z.layers[index])[1]
@@ -127,13 +131,13 @@ class DenseHeads(nn.Module):
     log_temperature: Tensor
 
     def __init__(
-        self, context: int, sizes: Sequence[int], make_map: MapFactory, init_log_sigma: float, gain: float = 1.0
+        self, context: int, sizes: Sequence[int], maps: Maps, init_log_sigma: float, gain: float = 1.0
     ) -> None:
         super().__init__()
         self.init_log_sigma = init_log_sigma
         self.register_buffer("log_temperature", torch.zeros(()))  # added to log σ; set by calibration after training
         self.maps = nn.ModuleList(
-            make_map(context + sum(sizes[index + 1 :]), 2 * size, gain=gain) for index, size in enumerate(sizes)
+            maps.build(context + sum(sizes[index + 1 :]), 2 * size, gain) for index, size in enumerate(sizes)
         )
 
     def forward(

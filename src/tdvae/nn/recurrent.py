@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from tdvae.nn.lstm_scan import lstm_scan
+from tdvae.checks import NonNegative, PositiveNumber
+from tdvae.config import Config, Count, Size
 from tdvae.types import Belief
 
 
@@ -25,6 +27,19 @@ class BeliefNetwork(nn.Module, ABC):
     def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
         """Read inputs (N, T, D); returns the codes after each step (N, T, size) and the last belief."""
 
+    def step(self, belief: Belief, inputs: Tensor) -> Belief:
+        """Read the inputs (N, D) of one step."""
+        return self.scan(belief, inputs[:, None])[1]
+
+
+@dataclass(frozen=True)
+class BeliefConfig(Config, ABC):
+    """Config of a belief network."""
+
+    @abstractmethod
+    def build(self, inputs: int) -> BeliefNetwork:
+        """The network, for ``inputs`` numbers per time step."""
+
 
 def _add_forget_bias(cell: nn.Module, biases: str, size: int) -> None:
     """Add 1 to the forget-gate bias, so that memory and gradients initially last longer (gate order i, f, g, o)."""
@@ -35,6 +50,17 @@ def _add_forget_bias(cell: nn.Module, biases: str, size: int) -> None:
 def full_precision(like: Tensor) -> torch.autocast:
     """Disable autocast: recurrences accumulate rounding errors, and some processors lack them in half precision."""
     return torch.autocast(like.device.type, enabled=False)
+
+
+@dataclass(frozen=True)
+class LSTM(BeliefConfig):
+    """Config of `LSTMBelief`."""
+
+    size: Size = 50
+    input_skip: NonNegative = 0  # number of last encoded observations in the code, beside the state of the LSTM
+
+    def build(self, inputs: int) -> BeliefNetwork:
+        return LSTMBelief(inputs, self.size, self.input_skip)
 
 
 class LSTMBelief(BeliefNetwork):
@@ -59,6 +85,17 @@ class LSTMBelief(BeliefNetwork):
         last_inputs = h.new_zeros(batch_size, self.input_skip * self.inputs)
         return Belief(torch.cat([h, last_inputs], dim=-1), (h, c, last_inputs))
 
+    def step(self, belief: Belief, inputs: Tensor) -> Belief:
+        """One cell of the LSTM: several times faster than its scan of length 1."""
+        h, c, *last_inputs = belief.carry
+        with full_precision(inputs):
+            h, c = torch.lstm_cell(inputs.to(self.first.dtype), (h, c), *self.lstm.all_weights[0])
+        if not self.input_skip:
+            return Belief(h, (h, c))
+        recent = torch.cat([last_inputs[0][:, self.inputs :], inputs.to(h.dtype)], dim=-1)  # the last one last
+        lagged = recent.unflatten(-1, (self.input_skip, self.inputs)).flip(1).flatten(1)
+        return Belief(torch.cat([h, lagged], dim=-1), (h, c, recent))
+
     def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
         h, c, *last_inputs = belief.carry
         with full_precision(inputs):
@@ -73,34 +110,15 @@ class LSTMBelief(BeliefNetwork):
         return codes, Belief(codes[:, -1], (hs[0], cs[0], past[:, -self.input_skip :].flatten(1)))
 
 
-class ChronoLSTMBelief(BeliefNetwork):
-    r"""An LSTM whose cells are initialised with long memory: time constants τ in the range ``timescales``, in steps.
+@dataclass(frozen=True)
+class DeepLSTM(BeliefConfig):
+    """Config of `DeepLSTMBelief`."""
 
-    The initial bias of the forget gate is log τ, that of the input gate -log τ (Tallec and Ollivier 2018), so gradients
-    reach back over τ steps from the start of training. This LSTM supports stacked weights (`tdvae_paper.stack`).
-    """
+    size: Size = 50  # of one layer
+    layers: Count = 2
 
-    def __init__(self, inputs: int, size: int, timescales: tuple[float, float]) -> None:
-        super().__init__()
-        self.size = size
-        # Input weights are scaled by the number of inputs only. With the smaller scale of the recurrent weights, a
-        # single input would have almost no effect.
-        weight = torch.empty(size + inputs + 1, 4 * size).uniform_(-1, 1) / math.sqrt(inputs)
-        for gate in weight[:size].split(size, dim=1):
-            nn.init.orthogonal_(gate)
-        log_memory = torch.empty(size).uniform_(*(math.log(steps) for steps in timescales))
-        weight[-1] = torch.cat([-log_memory, log_memory, torch.zeros(2 * size)])
-        self.weight = nn.Parameter(weight)  # rows: h, x and the bias; columns: gates i, f, o, g
-        self.first = nn.Parameter(torch.zeros(2, size))
-
-    def initial(self, batch_size: int) -> Belief:
-        h, c = self.first[:, None].expand(2, batch_size, self.size)
-        return Belief(h, (c,))
-
-    def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
-        with full_precision(inputs):
-            codes, last = lstm_scan(inputs.to(self.first.dtype), self.weight, belief.code, belief.carry[0])
-        return codes, Belief(codes[:, -1], (last,))
+    def build(self, inputs: int) -> BeliefNetwork:
+        return DeepLSTMBelief(inputs, self.size, self.layers)
 
 
 class DeepLSTMBelief(BeliefNetwork):
@@ -138,6 +156,18 @@ class DeepLSTMBelief(BeliefNetwork):
         return torch.stack(codes, dim=1), Belief(codes[-1], (torch.cat(c, dim=-1),))
 
 
+@dataclass(frozen=True)
+class LinearRecurrence(BeliefConfig):
+    """Config of `LinearRecurrenceBelief`."""
+
+    size: Size = 50  # number of modes
+    timescales: tuple[PositiveNumber, PositiveNumber] = (10.0, 150.0)  # range of the initial time constants, in steps
+    max_frequency: PositiveNumber = math.pi  # highest initial frequency, rad/step
+
+    def build(self, inputs: int) -> BeliefNetwork:
+        return LinearRecurrenceBelief(inputs, self.size, self.timescales, self.max_frequency)
+
+
 class LinearRecurrenceBelief(BeliefNetwork):
     r"""A bank of damped rotations, :math:`h_t = \lambda \odot h_{t-1} + \mathrm{drive}(x_t)`, complex and diagonal.
 
@@ -168,6 +198,13 @@ class LinearRecurrenceBelief(BeliefNetwork):
         h = torch.complex(*self.first).expand(batch_size, self.modes)
         steps = self.first.new_zeros(batch_size, 1)
         return Belief(self._code(h, self.first.new_zeros(batch_size, self.inputs), steps), (h, steps))
+
+    def step(self, belief: Belief, inputs: Tensor) -> Belief:
+        h, steps = belief.carry
+        decay = self.log_decay.exp()
+        driven = self.drive(inputs).to(self.angle.dtype) * torch.sqrt(2 * decay.detach())
+        h, steps = torch.polar(torch.exp(-decay), self.angle) * h + driven, steps + 1
+        return Belief(self._code(h, inputs, steps), (h, steps))
 
     def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
         first, steps = belief.carry

@@ -22,7 +22,7 @@ from tdvae.errors import CheckpointError, InputError
 from tdvae.storage import files
 
 MANIFEST = "manifest.json"
-FORMAT = "tdvae-checkpoint-1"
+FORMAT = "tdvae-checkpoint-2"
 MAX_TENSORS_BYTES = 16 * 2**30
 
 Tensors = dict[str, Tensor]

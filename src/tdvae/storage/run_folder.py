@@ -25,7 +25,8 @@ except ImportError:  # Windows has no such locks; two processes on one folder ar
 
 CONFIG, METRICS, LOCK = "config.json", "metrics.jsonl", ".lock"
 FILES = "files"  # key of the checksums of further files in config.json
-CONFIG_KEYS = ("model", "objective", "data", "train", "jumps", "info")
+FORMAT = "tdvae-run-2"
+CONFIG_KEYS = ("format", "model", "objective", "data", "train", "jumps", "info")
 MAX_METRICS_BYTES, MAX_FILE_BYTES = 2**30, 16 * 2**30
 
 
@@ -73,6 +74,7 @@ class RunFolder:
         for name in further:
             _check_name(name)
         sums = {name: hashlib.sha256(content).hexdigest() for name, content in further.items()}
+        config = {"format": FORMAT, **config}
         files.write_checked(self.path / CONFIG, {**config, FILES: sums} if sums else config)
         for name, content in further.items():
             self.write_file(name, content)
@@ -91,6 +93,11 @@ class RunFolder:
             ) from error
         if not (isinstance(config.get("model"), dict) and isinstance(config.get("info"), dict)):
             raise InputError(f"run: expected a {CONFIG} of this library, got {self.path / CONFIG}")
+        if (written := config.pop("format", None)) != FORMAT:
+            raise InputError(
+                f"run: expected the format {FORMAT!r}, got {written!r} in {self.path / CONFIG}, a run of another version "
+                "of tdvae; train it again, or open it with that version"
+            )
         return config
 
     # Further files

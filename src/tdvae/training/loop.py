@@ -377,11 +377,7 @@ class _Training:
         """Raise if the run to resume was started with another model, objective, data, config or jumps."""
         run_dir, before = self.folder.path, self.folder.read_config()
         try:
-            # Fields that an earlier version did not have get their default value.
             settings = before["train"] = {**asdict(TrainConfig()), **before["train"]}
-            before["model"] = self.learner.fill_defaults(before["model"])
-        except TDVAEError as error:
-            raise InputError(f"resume: {run_dir} was started with a model that is unknown here: {error}") from error
         except (KeyError, TypeError) as error:
             raise InputError(f"run_dir: expected a run to resume, got {run_dir} ({error!r})") from error
         now = json.loads(to_json(description))

@@ -23,7 +23,7 @@ from lightning_fabric import Fabric
 from tdvae.data import from_arrays
 from tdvae.errors import TDVAEError
 from tdvae.jumps import Uniform
-from tdvae.models import TDVAEConfig, build
+from tdvae.models import LSTM, GatedMaps, Gaussian, TDVAEConfig, build
 from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, Table, cell
@@ -42,7 +42,7 @@ LABELS = {
     "half_batch_speedup": "1 process: whole batch / half of it",
     "communication_share": "share of communication",
 }
-MODEL = TDVAEConfig(event_shape=(4,), belief=256, hidden=256, latent=32, decoder=(256, 256))
+MODEL = TDVAEConfig(event_shape=(4,), belief=LSTM(256), maps=GatedMaps(256), latent=32, decoder=Gaussian((256, 256)))
 
 
 def measure(repeats: int) -> Measures:

@@ -16,7 +16,7 @@ from tdvae.data.windows import FrameWindows, split_windows
 from tdvae.envs.first_person import record
 from tdvae.errors import InputError
 from tdvae.jumps import Consecutive, Jumps, Uniform, Widening
-from tdvae.models import TDVAE, ConvTDVAEConfig, Model, build
+from tdvae.models import LSTM, TDVAE, ConvTDVAEConfig, DeepLSTM, Model, build
 from tdvae.objectives import Learner, tdvae_loss
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, by_key, cell
@@ -50,14 +50,12 @@ SOURCES = {
 MODELS = {
     # The paper's sizes; those of z, the canvas and the encoder are not stated there.
     "paper": ConvTDVAEConfig(
-        encoder=(32, 64, 128, 256), belief=512, belief_layers=4, layers=16, channels=256, latent=16, canvas=64
+        encoder=(32, 64, 128, 256), belief=DeepLSTM(512, layers=4), layers=16, channels=256, latent=16, canvas=64
     ),
     # A training step of the preset `cpu` takes about a second on one core.
     "cpu": ConvTDVAEConfig(
         encoder=(16, 32, 64, 32),
-        belief=256,
-        belief_layers=1,
-        input_skip=1,
+        belief=LSTM(256, input_skip=1),
         layers=4,
         channels=32,
         latent=4,
@@ -65,7 +63,7 @@ MODELS = {
         init_log_sigma=-2.0,  # the noise of an untrained state is smaller than its signal
     ),
     "smoke": ConvTDVAEConfig(
-        event_shape=(3, 32, 32), encoder=(8, 8, 8), belief=16, belief_layers=1, layers=2, channels=8, latent=4, canvas=8
+        event_shape=(3, 32, 32), encoder=(8, 8, 8), belief=LSTM(16), layers=2, channels=8, latent=4, canvas=8
     ),
 }
 

@@ -8,8 +8,20 @@ from typing import Any
 
 from tdvae.envs.minipacman import N_CLASSES
 from tdvae.jumps import Consecutive, Jumps, Mixture, Uniform
-from tdvae.models import FilteringConfig, MeanFieldConfig, NextStepConfig, TDVAEConfig
+from tdvae.models import (
+    LSTM,
+    Classes,
+    FilteringConfig,
+    GatedMaps,
+    MeanFieldConfig,
+    NextStepConfig,
+    ResidualMaps,
+    TDVAEConfig,
+    Unknown,
+    Waves,
+)
 from tdvae.models.config import ModelConfig
+from tdvae.nn.dense import Maps
 from tdvae.objectives import Objective, next_step_loss, state_space_loss, tdvae_loss
 from tdvae.reporting.results import Measures
 from tdvae.training import TrainConfig
@@ -57,31 +69,38 @@ class Preset:
     seeds: tuple[int, ...] = (0,)
 
 
-_WINDOWS: dict[str, Any] = {"event_shape": (5, 5), "likelihood": "categorical", "classes": CLASSES, "actions": 5}
+_WINDOWS: dict[str, Any] = {"event_shape": (5, 5), "actions": 5}
 
 
 def _models(
-    hidden: tuple[int, int, int], state: dict[str, Any], smoothing_sees_b2: bool = False, **settings: Any
+    maps: tuple[Maps, Maps, Maps], of_state: dict[str, Any], smoothing_sees_b2: bool = False, **settings: Any
 ) -> dict[str, ModelConfig]:
-    """The models; ``state`` is what those with a state share beside ``settings``. Of the three that are compared
+    """The models; ``of_state`` is what those with a state share beside ``settings``. Of the three that are compared
     TD-VAE has the most maps, so the others' are wider: as many parameters in all."""
     settings = _WINDOWS | settings
-    of_state = settings | state
+    latent = settings | of_state
+    tdvae = TDVAEConfig(dt=Unknown(), maps=maps[0], posterior="product", smoothing_sees_b2=smoothing_sees_b2, **latent)
     return {
-        "tdvae": TDVAEConfig(
-            dt="none", hidden=hidden[0], posterior="product", smoothing_sees_b2=smoothing_sees_b2, **of_state
-        ),
-        "filtering": FilteringConfig(hidden=hidden[1], **of_state),
-        "mean_field": MeanFieldConfig(hidden=hidden[2], **of_state),
+        "tdvae": tdvae,
+        "filtering": FilteringConfig(maps=maps[1], **latent),
+        "mean_field": MeanFieldConfig(maps=maps[2], **latent),
         "next_step": NextStepConfig(**settings),
     }
 
 
 _TRAIN = replace(MUON, batch_size=32, pairs=50, learning_rate=4e-3, muon_learning_rate=0.04)
 
+_SMOKE_MAPS = (GatedMaps(8), GatedMaps(14), GatedMaps(16))
+_SMOKE: dict[str, Any] = {"encoder": (16,), "decoder": Classes(CLASSES, (16,)), "belief": LSTM(12)}
+_SIZES: dict[str, Any] = {
+    "encoder": (128,),
+    "decoder": Classes(CLASSES, (256, 256)),
+    "belief": LSTM(128, input_skip=1),
+}
+
 PRESETS = {
     "smoke": Preset(
-        _models((8, 14, 16), {"latent": 3}, encoder=(16,), decoder=(16,), belief=12),
+        _models(_SMOKE_MAPS, {"latent": 3}, **_SMOKE),
         replace(_TRAIN, steps=6, batch_size=4, pairs=4, validate_every=3, checkpoint_every=3, log_every=3),
         frames=40,
         train_games=24,
@@ -92,12 +111,9 @@ PRESETS = {
     ),
     "cpu": Preset(
         _models(
-            (128, 196, 197),
-            {"latent": 6, "maps": "residual", "blocks": 1, "init_log_sigma": -0.5},
-            encoder=(128,),
-            decoder=(256, 256),
-            belief=128,
-            input_skip=1,
+            (ResidualMaps(128, 1), ResidualMaps(196, 1), ResidualMaps(197, 1)),
+            {"latent": 6, "init_log_sigma": -0.5},
+            **_SIZES,
         ),
         replace(_TRAIN, steps=3_000, validate_every=200),
         rates={"filtering": 0.5},
@@ -105,7 +121,9 @@ PRESETS = {
     ),
     # The paper does not print its sizes; these are App. D's.
     "paper": Preset(
-        _models((50, 116, 136), {"latent": 8}, encoder=(200, 200)),
+        _models(
+            (GatedMaps(50), GatedMaps(116), GatedMaps(136)), {"latent": 8}, encoder=(200, 200), decoder=Classes(CLASSES)
+        ),
         TrainConfig(steps=200_000, batch_size=32, pairs=50),
         seeds=(0, 1, 2),
     ),
@@ -113,25 +131,30 @@ PRESETS = {
 
 
 # How the settings were chosen is in docs/minipacman.md. Each model has the state and the training that suit it best.
-_SIZES: dict[str, Any] = {"maps": "residual", "blocks": 1, "decoder": (256, 256), "encoder": (128,), "belief": 128}
-_OBSERVED: dict[str, Any] = {**_WINDOWS, **_SIZES, "input_skip": 1, "layers": 1, "observed_state": True}
+_OBSERVED: dict[str, Any] = {**_WINDOWS, **_SIZES, "layers": 1, "state": "observed"}
 _OBSERVED_TDVAE = TDVAEConfig(
-    **_OBSERVED, hidden=128, latent=8, init_log_sigma=-2.5, drift="residual", posterior="product", dt="none"
+    **_OBSERVED,
+    maps=ResidualMaps(128, 1),
+    latent=8,
+    init_log_sigma=-2.5,
+    drift="residual",
+    posterior="product",
+    dt=Unknown(),
 )
 OBSERVED_PRESETS: dict[str, Preset] = {
     "smoke": replace(
         PRESETS["smoke"],
-        models=_models(
-            (8, 14, 16), {"latent": 3, "observed_state": True}, True, encoder=(16,), decoder=(16,), belief=12
-        ),
+        models=_models(_SMOKE_MAPS, {"latent": 3, "state": "observed"}, True, **_SMOKE),
         kl_warmup=("tdvae",),
     ),
     "cpu": replace(
         PRESETS["cpu"],
         models={
             "tdvae": _OBSERVED_TDVAE,
-            "filtering": FilteringConfig(**_OBSERVED, hidden=252, latent=16, init_log_sigma=-0.5),
-            "mean_field": MeanFieldConfig(**_OBSERVED, hidden=262, latent=8, init_log_sigma=-2.5, drift="residual"),
+            "filtering": FilteringConfig(**_OBSERVED, maps=ResidualMaps(252, 1), latent=16, init_log_sigma=-0.5),
+            "mean_field": MeanFieldConfig(
+                **_OBSERVED, maps=ResidualMaps(262, 1), latent=8, init_log_sigma=-2.5, drift="residual"
+            ),
             "next_step": PRESETS["cpu"].models["next_step"],
         },
         kl_warmup=("tdvae", "mean_field"),
@@ -143,12 +166,16 @@ _JUMPS = Mixture((Consecutive(), Uniform(2, 8)), (0.5, 0.5))
 JUMPS_PRESETS: dict[str, Preset] = {
     "smoke": replace(
         OBSERVED_PRESETS["smoke"],
-        models={"tdvae": replace(_OBSERVED_TDVAE, hidden=8, latent=3, belief=12, dt="waves", octaves=4)},
+        models={
+            "tdvae": replace(
+                _OBSERVED_TDVAE, maps=ResidualMaps(8, 1), latent=3, belief=LSTM(12, input_skip=1), dt=Waves(4)
+            )
+        },
         jumps=_JUMPS,
     ),
     "cpu": replace(
         OBSERVED_PRESETS["cpu"],
-        models={"tdvae": replace(_OBSERVED_TDVAE, dt="waves", octaves=4)},
+        models={"tdvae": replace(_OBSERVED_TDVAE, dt=Waves(4))},
         train=replace(PRESETS["cpu"].train, pairs=16),
         jumps=_JUMPS,
         seeds=(0,),

@@ -11,7 +11,7 @@ import torch
 from tdvae.data.cache import data_folder
 from tdvae.errors import InputError
 from tdvae.jumps import Jumps, Uniform, Widening
-from tdvae.models import Model, TDVAEConfig, build
+from tdvae.models import LSTM, Bits, Model, ResidualMaps, TDVAEConfig, Unknown, Waves, build
 from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, flat
@@ -72,27 +72,20 @@ class Preset:
 # App. D as printed: two ReLU layers before an LSTM and in the decoder, two layers of z, δt withheld.
 _PAPER_MODEL = TDVAEConfig(
     event_shape=(28, 28),
-    likelihood="bernoulli",
     encoder=(784, 784),
-    decoder=(200, 200),
-    dt="none",
+    decoder=Bits((200, 200)),
+    dt=Unknown(),
 )
 # docs/moving_mnist.md explains these choices.
 _MODEL = TDVAEConfig(
     event_shape=(28, 28),
-    likelihood="bernoulli",
     encoder=(384, 128),
-    decoder=(384, 384),
-    belief=128,
-    input_skip=2,
+    decoder=Bits((384, 384)),
+    belief=LSTM(128, input_skip=2),
     latent=16,
-    maps="residual",
-    hidden=128,
-    blocks=1,
-    dt="none",
-    octaves=3,
+    maps=ResidualMaps(128, blocks=1),
+    dt=Unknown(lengths=LONGEST, octaves=3),
     drift="rotation",
-    max_latent_dt=LONGEST,
     posterior="product",
     init_log_sigma=-2.0,
 )
@@ -100,7 +93,14 @@ _TRAIN = replace(MUON, batch_size=64, pairs=8)
 
 PRESETS = {
     "smoke": Preset(
-        replace(_MODEL, encoder=(24, 16), decoder=(24, 24), belief=16, latent=4, hidden=16),
+        replace(
+            _MODEL,
+            encoder=(24, 16),
+            decoder=Bits((24, 24)),
+            belief=LSTM(16, input_skip=2),
+            latent=4,
+            maps=ResidualMaps(16, blocks=1),
+        ),
         replace(_TRAIN, steps=10, batch_size=8, pairs=2, validate_every=5, checkpoint_every=5, log_every=5),
         synthetic=True,
         train_sequences=80,
@@ -175,7 +175,7 @@ class MovingMNIST(Experiment[Preset]):
         data, validation = training_sequences(preset, task.seed)
         given = task.variant == GIVEN
         torch.manual_seed(derive_seed(task.seed))  # the initial weights
-        model = build(replace(preset.model, dt="waves", max_latent_dt=1) if given else preset.model)
+        model = build(replace(preset.model, dt=Waves(3)) if given else preset.model)
         steps = preset.steps_given_dt if given and preset.steps_given_dt else preset.train.steps
         config = replace(preset.train, steps=steps, seed=task.seed)
         info = {"given_dt": given}

@@ -12,7 +12,18 @@ import torch
 from tdvae.data import OscillatorSettings, from_arrays
 from tdvae.forecasting import recipe
 from tdvae.jumps import Consecutive, InTurn, Jumps, Mixture, SemiGradient, Widening, paper_mixture
-from tdvae.models import Model, TDVAEConfig, build
+from tdvae.models import (
+    LSTM,
+    Coordinates,
+    GatedMaps,
+    LinearRecurrence,
+    Model,
+    Number,
+    Readout,
+    ResidualMaps,
+    TDVAEConfig,
+    build,
+)
 from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, Table, by_key
@@ -54,17 +65,13 @@ class Preset:
 
 
 # App. D as printed: LSTM and D maps of size 50, two layers of 8, Adam 5e-4, q_S without b_t2, δt as a number.
-_PAPER_MODEL = TDVAEConfig(likelihood="coordinates", dt="number", smoothing_sees_b2=False)
+_PAPER_MODEL = TDVAEConfig(decoder=Coordinates(), dt=Number(), smoothing_sees_b2=False)
 # docs/oscillator.md explains these choices.
 _MODEL = TDVAEConfig(
-    likelihood="coordinates",
-    noise=0.1,
-    belief_network="linear_recurrence",
-    belief=64,
-    max_frequency=0.75,
-    readout=96,
-    maps="residual",
-    hidden=96,
+    decoder=Coordinates(sigma=0.1),
+    belief=LinearRecurrence(64, max_frequency=0.75),
+    readout=Readout(96),
+    maps=ResidualMaps(96),
     drift="rotation",
     posterior="product",
 )
@@ -81,7 +88,12 @@ _TRAIN = TrainConfig(
 
 PRESETS = {
     "smoke": Preset(
-        replace(_MODEL, belief=16, readout=16, readout_hidden=16, hidden=16),
+        replace(
+            _MODEL,
+            belief=LinearRecurrence(16, max_frequency=0.75),
+            readout=Readout(16, hidden=16),
+            maps=ResidualMaps(16),
+        ),
         replace(_TRAIN, steps=20, batch_size=8, pairs=4, validate_every=10, checkpoint_every=10, log_every=5),
         curriculum(until=0.34),
         train_sequences=64,
@@ -224,20 +236,20 @@ def _with_model(**changes: object) -> Preset:
 VARIANTS = {
     "recipe": _DEMO,
     "app_d": replace(_DEMO, model=PRESETS["paper"].model, train=replace(_DEMO.train, optimizer="adam")),
-    "lstm": _with_model(belief_network="lstm", belief=64),
+    "lstm": _with_model(belief=LSTM(64)),
     "free_smoothing": _with_model(posterior="free"),
     "drift_stays": _with_model(drift="residual"),
     "no_drift": _with_model(drift="none"),
-    "gated_maps": _with_model(maps="gated"),
-    "dt_as_number": _with_model(dt="number"),
-    "learned_sigma": _with_model(noise="learned"),
+    "gated_maps": _with_model(maps=GatedMaps(96)),
+    "dt_as_number": _with_model(dt=Number()),
+    "learned_sigma": _with_model(decoder=Coordinates()),
     "adam": replace(_DEMO, train=replace(_DEMO.train, optimizer="adam")),
     "full_gradient": replace(_DEMO, jumps=InTurn(widening(_UNTIL), half_consecutive(), SWITCH)),
     "semi_gradient_only": replace(_DEMO, jumps=SemiGradient(Widening(half_consecutive(), start=2, until=_UNTIL))),
     "paper_jumps_only": replace(_DEMO, jumps=widening(_UNTIL)),
     "no_curriculum": replace(_DEMO, jumps=InTurn(paper_mixture(), SemiGradient(half_consecutive()), SWITCH)),
 }
-FITS: dict[str, dict[str, Any]] = {"fit": {}, "fit_latent": {"observed_state": False}}  # options of `tdvae.recipe`
+FITS: dict[str, dict[str, Any]] = {"fit": {}, "fit_latent": {"state": "latent"}}  # options of `tdvae.recipe`
 LONGEST_JUMP = 120  # of these
 REPORTED = {"information_share": "share at δt = {}", "coverage_90": "coverage of the 90 % interval"}
 

@@ -15,8 +15,7 @@ from tdvae.errors import InputError
 from tdvae.forecasting import OwnData
 from tdvae.forecasting.baselines import find_season
 from tdvae.forecasting.evaluation import Evaluation, Scores, gaussian_scores
-from tdvae.models import Model, NextStep, build
-from tdvae.models.config import NextStepConfig, TDVAEConfig
+from tdvae.models import Model, NextStep, NextStepConfig, TDVAEConfig, build
 from tdvae.reporting.results import Measures
 from tdvae.training.config import derive_seed
 from tdvae_paper.own_data.sets import SERIES, Floats, load

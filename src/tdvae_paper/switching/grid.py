@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from tdvae.errors import InputError
-from tdvae.models import NextStepConfig, TDVAEConfig, build
+from tdvae.models import Coordinates, Gaussian, NextStepConfig, ResidualMaps, TDVAEConfig, build
 from tdvae.models.config import RecurrentConfig
 from tdvae.objectives import Learner, Objective
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Table, cell
 from tdvae.training import Monitor, TrainConfig
 from tdvae.training.config import derive_seed
+from tdvae_paper.chrono_lstm import ChronoLSTM
 from tdvae_paper.experiment import Experiment, time_of
 from tdvae_paper.probes import PROBES
 from tdvae_paper.stack import Stack
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 # Purposes of derived seeds
 WEIGHTS, TRAIN, STAGES, PROBE, WATCH, BAYES = 401, 402, 403, 404, 405, 406
 
-DECODER = (32, 32)  # hidden layers of the predictor's head, and of TD-VAE's p_D if it is a network
+DECODER = Gaussian((32, 32), noise="predicted")  # the predictor's head, and TD-VAE's p_D if it is a network
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,28 +137,25 @@ def build_stack(config: RecurrentConfig, objective: Objective, runs: int, seed: 
 def tdvae_config(size: int) -> TDVAEConfig:
     """Return the config of TD-VAE with an LSTM of this size."""
     return TDVAEConfig(
-        likelihood="coordinates",
-        noise=0.1,
+        decoder=Coordinates(sigma=0.1),
+        belief=_lstm(size),
         layers=1,
         latent=5,
-        maps="residual",
-        hidden=32,
-        blocks=1,
+        maps=ResidualMaps(32, blocks=1),
         drift="residual",
         posterior="product",
         smoothing_sees_b2=False,
         init_log_sigma=-1.5,
-        **_lstm(size),
     )
 
 
 def next_step_config(size: int) -> NextStepConfig:
     """Return the config of the next-step predictor with the same LSTM."""
-    return NextStepConfig(decoder=DECODER, noise="predicted", **_lstm(size))
+    return NextStepConfig(decoder=DECODER, belief=_lstm(size))
 
 
-def _lstm(size: int) -> dict[str, Any]:
-    return {"lstm_init": "chrono", "belief": size, "timescales": (1.0, 200.0)}
+def _lstm(size: int) -> ChronoLSTM:
+    return ChronoLSTM(size, timescales=(1.0, 200.0))
 
 
 def exact_limit(preset: Grid, seed: int) -> Measures:

@@ -45,10 +45,8 @@ def with_observed_state(config: TDVAEConfig) -> TDVAEConfig:
     """The same with the observation in the state and, like the next-step predictor, a head that predicts σ."""
     return replace(
         config,
-        likelihood="gaussian",
-        noise="predicted",
         decoder=grid.DECODER,
-        observed_state=True,
+        state="observed",
         smoothing_sees_b2=True,
     )
 

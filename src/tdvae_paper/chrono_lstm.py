@@ -1,4 +1,4 @@
-r"""An LSTM over whole sequences, for one network or for a stack of networks.
+r"""An LSTM whose cells start with long memory, for one network or for a stack of networks.
 
 .. math::
     i, f, o, g = [h_{t-1}, x_t, 1]\, W, \qquad
@@ -11,10 +11,17 @@ autograd. Here a time step of a whole stack is one batched matrix product, with 
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from tdvae.checks import PositiveNumber
+from tdvae.config import Size
+from tdvae.nn.recurrent import BeliefConfig, BeliefNetwork, full_precision
+from tdvae.types import Belief
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input
@@ -107,3 +114,44 @@ class _Scan(torch.autograd.Function):
         shape = (info.batch_size, -1)
         outputs = (codes.unflatten(1, shape), last.unflatten(0, shape), *(part.unflatten(1, shape) for part in saved))
         return outputs, (1, 0, *(1 for _ in saved))
+
+
+@dataclass(frozen=True)
+class ChronoLSTM(BeliefConfig):
+    """Config of `ChronoLSTMBelief`."""
+
+    size: Size = 50
+    timescales: tuple[PositiveNumber, PositiveNumber] = (10.0, 150.0)  # range of the initial time constants, in steps
+
+    def build(self, inputs: int) -> BeliefNetwork:
+        return ChronoLSTMBelief(inputs, self.size, self.timescales)
+
+
+class ChronoLSTMBelief(BeliefNetwork):
+    r"""An LSTM whose cells are initialised with long memory: time constants τ in the range ``timescales``, in steps.
+
+    The initial bias of the forget gate is log τ, that of the input gate -log τ (Tallec and Ollivier 2018), so gradients
+    reach back over τ steps from the start of training. This LSTM supports stacked weights (`tdvae_paper.stack`).
+    """
+
+    def __init__(self, inputs: int, size: int, timescales: tuple[float, float]) -> None:
+        super().__init__()
+        self.size = size
+        # Input weights are scaled by the number of inputs only. With the smaller scale of the recurrent weights, a
+        # single input would have almost no effect.
+        weight = torch.empty(size + inputs + 1, 4 * size).uniform_(-1, 1) / math.sqrt(inputs)
+        for gate in weight[:size].split(size, dim=1):
+            nn.init.orthogonal_(gate)
+        log_memory = torch.empty(size).uniform_(*(math.log(steps) for steps in timescales))
+        weight[-1] = torch.cat([-log_memory, log_memory, torch.zeros(2 * size)])
+        self.weight = nn.Parameter(weight)  # rows: h, x and the bias; columns: gates i, f, o, g
+        self.first = nn.Parameter(torch.zeros(2, size))
+
+    def initial(self, batch_size: int) -> Belief:
+        h, c = self.first[:, None].expand(2, batch_size, self.size)
+        return Belief(h, (c,))
+
+    def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
+        with full_precision(inputs):
+            codes, last = lstm_scan(inputs.to(self.first.dtype), self.weight, belief.code, belief.carry[0])
+        return codes, Belief(codes[:, -1], (last,))
