@@ -200,7 +200,7 @@ def test_a_run_with_only_damaged_checkpoints_is_refused(
             elif damage == "changed weights" and path.suffix == ".safetensors":
                 content = content[:-1] + bytes([content[-1] ^ 1])
             elif damage == "changed manifest" and path.name == "manifest.json":
-                content = content.replace(b'"seed": 0', b'"seed": 1')
+                content = content.replace(b'"best_step": ', b'"best_step": 9')
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     for command in ("eval", "rollout"):

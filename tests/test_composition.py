@@ -12,7 +12,7 @@ import tdvae
 from tdvae import InputError, cli
 from tdvae.envs.pendulum import record_pendulum
 from tdvae.models import LinearRecurrence, Readout, ResidualMaps
-from tdvae_paper.composition.experiment import SETS, STATES, WAYS
+from tdvae_paper.composition import SETS, STATES, WAYS
 
 
 def test_the_pendulum_is_on_the_unit_circle_and_the_same_every_time() -> None:

@@ -17,7 +17,7 @@ from tdvae.models import LSTM, ConvTDVAEConfig, build
 from tdvae.nn.conv import ConvLSTMCell
 from tdvae.types import State
 from tdvae_paper.bench import conv_costs
-from tdvae_paper.first_person.presets import MODELS
+from tdvae_paper.first_person.experiment import MODELS
 
 SMALL = ConvTDVAEConfig(
     event_shape=(3, 16, 16), encoder=(4, 6), layers=3, channels=5, latent=2, canvas=4, actions=2, belief=LSTM(7)

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import torch
 
-from tdvae_paper.moving_mnist.digits import Classifier, classifier, displacement, register
-from tdvae_paper.moving_mnist.moving_digits import MovingDigits, draw_sequences, synthetic_digits
-
-SETTINGS = MovingDigits(length=6)
+from tdvae_paper.moving_mnist.measures import Classifier, classifier, displacement, register
+from tdvae_paper.moving_mnist.moving_digits import draw_sequences, synthetic_digits
 
 
 def test_registration_is_exact_on_real_frames() -> None:
-    moving = draw_sequences(SETTINGS, synthetic_digits(50, 0), 80, 1)
+    moving = draw_sequences(synthetic_digits(50, 0), 80, 1, length=6)
     rows = torch.arange(80)
     frames = moving.select(rows).x.transpose(0, 1)  # (T, N, 28, 28)
     shifts = register(frames, moving.still(rows))
@@ -23,7 +21,7 @@ def test_registration_is_exact_on_real_frames() -> None:
 
 def test_registration_with_noise_and_low_contrast() -> None:
     torch.manual_seed(0)
-    moving = draw_sequences(SETTINGS, synthetic_digits(50, 0), 80, 1)
+    moving = draw_sequences(synthetic_digits(50, 0), 80, 1, length=6)
     rows = torch.arange(80)
     frames = moving.select(rows).x.transpose(0, 1)
     found = register(0.6 * frames + 0.2 * torch.rand_like(frames), moving.still(rows))
@@ -46,11 +44,11 @@ def test_classifier_features_are_circular() -> None:
 
 def test_classifier_is_trained_once_and_then_loaded(tmp_path: Path) -> None:
     digits = synthetic_digits(500, 0)
-    network = classifier(tmp_path / "classifier", SETTINGS, digits, steps=60, seed=0)
-    fresh = draw_sequences(SETTINGS, synthetic_digits(200, 9), 200, 4)
+    network = classifier(tmp_path / "classifier", digits, steps=60, seed=0)
+    fresh = draw_sequences(synthetic_digits(200, 9), 200, 4, length=6)
     rows = torch.arange(200)
     correct = network.predict(fresh.select(rows).x) == fresh.labels[:, None]
     assert correct.float().mean() > 0.9
-    again = classifier(tmp_path / "classifier", SETTINGS, digits, steps=60, seed=5)
+    again = classifier(tmp_path / "classifier", digits, steps=60, seed=5)
     for name, value in network.state_dict().items():
         assert torch.equal(value, again.state_dict()[name])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from tdvae_paper import jobs, registry
 from tdvae_paper.experiment import Experiment, Task, TrainedRun, Training, by_seed
 from tdvae_paper.runner import run
 
+ROOT = Path(__file__).resolve().parents[1]
 WALKS = torch.randn(16, 10, 1, generator=torch.Generator().manual_seed(0)).cumsum(1)
 
 
@@ -60,8 +63,8 @@ class Toy(Experiment[Preset]):
             for variants in by_seed(measures).values()
         ]
 
-    def overall(self, preset: Preset, seeds: list[int], replicates: list[Measures]) -> Measures:
-        return {"limit": {"mean": 0.25, "spread": None, "n": 1}}
+    def complete(self, preset: Preset, content: dict[str, Any], replicates: list[Measures]) -> None:
+        content["measures"]["limit"] = {"mean": 0.25, "spread": None, "n": len(replicates)}
 
     def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
         measures = content["measures"]
@@ -93,7 +96,7 @@ def test_run_trains_measures_and_writes_results(tmp_path: Path, capsys: pytest.C
     assert info == {"experiment": "toy_walks", "preset": "smoke", "note": "kept"}
     assert (tmp_path / "out" / "toy.txt").read_text() == "narrow: True"
     printed = capsys.readouterr().out
-    assert "toy, preset smoke, 1 seed(s)" in printed
+    assert "toy, preset smoke, seeds 0" in printed
     assert "number of parameters" in printed
     assert "| the limit | 0.250 |" in markdown(experiment.tables(content)["toy_walks"])
     assert "seeds 0: mean ± standard deviation" in experiment.made(content)
@@ -134,6 +137,59 @@ def test_jobs_run_in_parallel_and_return_in_order(tmp_path: Path, monkeypatch: p
     assert again.measures["process"] == os.getpid()
 
 
+SLEEPERS = """
+import os, sys, time
+from pathlib import Path
+from tdvae_paper import jobs
+
+def train(run_dir, resume, progress):
+    run_dir.mkdir()
+    (run_dir / "pid").write_text(str(os.getpid()))
+    time.sleep(600)
+
+if __name__ == "__main__":
+    jobs._usable_cores = lambda: 2
+    jobs.run_jobs([jobs.Job(Path(name), train, train, False, "none") for name in sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_their_parent(end: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "sleepers.py").write_text(SLEEPERS)
+    runs = [tmp_path / "0", tmp_path / "1"]
+    command = [sys.executable, str(tmp_path / "sleepers.py"), *map(str, runs)]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
+    while not all((run / "pid").exists() and (run / "pid").read_text() for run in runs):
+        assert parent.poll() is None
+        time.sleep(0.05)
+    parent.send_signal(end)
+    try:
+        parent.communicate(timeout=30)  # returns when the last process that could write to the pipe has ended
+    except subprocess.TimeoutExpired:
+        for run in runs:
+            os.kill(int((run / "pid").read_text()), signal.SIGKILL)
+        raise
+    assert parent.returncode == -end
+
+
+@pytest.mark.parametrize(
+    ("method", "advice"),
+    [("prepare", "nothing was written"), ("measure", "continue from the last checkpoint with --run-dir run --resume")],
+)
+def test_an_interruption_advises_to_resume_only_if_there_is_a_run(
+    method: str, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Toy, method, interrupt)
+    monkeypatch.setattr("tyro.cli", lambda *args, **kwargs: cli.Run("toy-walks", "smoke", run_dir=Path("run")))
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert capsys.readouterr().err.splitlines()[-1] == f"tdvae: interrupted; {advice}"
+
+
 def test_eval_of_a_run_that_cannot_be_evaluated_alone_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,7 +214,7 @@ def test_every_registered_experiment_can_be_loaded(name: str) -> None:
     assert experiment.published in experiment.presets
     for preset in experiment.presets.values():
         tasks = experiment.tasks(preset, list(preset.seeds))
-        assert len({task.folder for task in tasks}) == len({task.name for task in tasks}) == len(tasks)
+        assert len({task.folder for task in tasks}) == len(tasks)
 
 
 def test_loading_experiments_does_not_import_matplotlib() -> None:

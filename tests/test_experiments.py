@@ -26,10 +26,8 @@ from tdvae.forecasting import RUNS, OwnData, evaluate
 from tdvae.models import Gaussian, LinearRecurrence, ResidualMaps
 from tdvae.reporting.results import Measures, summarise
 from tdvae_paper.oscillator import figure as oscillator_figure
-from tdvae_paper.oscillator.ablations import ABLATION_PRESETS, Variants
-from tdvae_paper.oscillator.measures import START, STEPS, exact_signals
-from tdvae_paper.oscillator.presets import PRESETS
-from tdvae_paper.oscillator.signals import GRID, fit_sinusoid
+from tdvae_paper.oscillator.experiment import ABLATION_PRESETS, PRESETS, Variants
+from tdvae_paper.oscillator.measures import GRID, START, STEPS, exact_signals, fit_sinusoid
 
 torch.set_num_threads(1)
 

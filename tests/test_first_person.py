@@ -25,19 +25,18 @@ from tdvae.data.recording import Ending
 from tdvae.envs.first_person import (
     GymnasiumWorld,
     HolderSettings,
-    LabWorld,
     Moves,
     Step,
     View,
     VizdoomWorld,
     WalkerSettings,
     World,
-    open_world,
     record,
 )
 from tdvae.envs.first_person.agents import Holder, Walker, make_agent
 from tdvae.envs.first_person.corridors import ACTIONS, MOVES, STRIDE, CorridorsEnv
 from tdvae.envs.first_person.recorder import episode_seed
+from tdvae_paper.first_person.lab import LabWorld, open_world
 from tests.tf_files import example, lab_episode, write
 
 CORRIDORS = "tdvae/Corridors-v0"
@@ -442,9 +441,10 @@ def test_unknown_or_unsuitable_environment_raises(name: str, message: str) -> No
     assert "\n" not in str(caught.value)
 
 
-def test_moves_of_a_known_environment_raise() -> None:
-    with pytest.raises(InputError, match=r"^moves: expected None, because the moves of tdvae/Corridors-v0 are known"):
-        open_world(CORRIDORS, moves=Moves(0, 1, 2))
+@pytest.mark.parametrize("name", [CORRIDORS, "deepmind_lab:seekavoid_arena_01"])
+def test_moves_of_a_known_environment_raise(name: str) -> None:
+    with pytest.raises(InputError, match=f"^moves: expected None, because the moves of {name} are known"):
+        open_world(name, moves=Moves(0, 1, 2))
 
 
 @pytest.mark.parametrize(

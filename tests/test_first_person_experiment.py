@@ -16,12 +16,19 @@ from tdvae import InputError, cli
 from tdvae.data import Recording
 from tdvae.models import build
 from tdvae_paper.experiment import Task
-from tdvae_paper.first_person import EXPERIMENT
 from tdvae_paper.first_person import measures as measuring
-from tdvae_paper.first_person.baselines import LastFrame, Marginal, baselines
-from tdvae_paper.first_person.experiment import METHODS
-from tdvae_paper.first_person.presets import MODELS, PRESETS, Walk
-from tdvae_paper.first_person.recording import ensure_recorded, evenly_spaced, split_recording
+from tdvae_paper.first_person.experiment import (
+    EXPERIMENT,
+    METHODS,
+    MODELS,
+    PRESETS,
+    Walk,
+    baselines,
+    ensure_recorded,
+    evenly_spaced,
+    split_recording,
+)
+from tdvae_paper.first_person.measures import LastFrame, Marginal
 from tdvae_paper.probes import linear_fit
 from tdvae_paper.runner import measure, train
 

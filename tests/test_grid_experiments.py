@@ -18,13 +18,13 @@ from tdvae.distributions import Bernoulli
 from tdvae.jumps import Uniform, Widening
 from tdvae.models import LSTM, Bits, Model
 from tdvae.types import Pairs, Sequences, State
-from tdvae_paper.bench import figure as bench_figure
+from tdvae_paper.bench import bench
 from tdvae_paper.bench import moving_mnist as bench_mnist
 from tdvae_paper.experiment import Task, TrainedRun
 from tdvae_paper.moving_mnist import measures as moving_mnist
+from tdvae_paper.moving_mnist.experiment import PRESETS as MOVING_MNIST
 from tdvae_paper.moving_mnist.measures import JUMPS
-from tdvae_paper.moving_mnist.moving_digits import MovingDigits, MovingSequences, draw_sequences, synthetic_digits
-from tdvae_paper.moving_mnist.presets import PRESETS as MOVING_MNIST
+from tdvae_paper.moving_mnist.moving_digits import MovingSequences, draw_sequences, synthetic_digits
 from tdvae_paper.runner import train
 from tdvae_paper.stack import Stack
 from tdvae_paper.switching import CURRICULUM
@@ -338,7 +338,7 @@ class ExactModel(Model):
 
 
 def roll_out(step: int, flips: bool = False, given_dt: bool = False) -> moving_mnist.Rollouts:
-    test = draw_sequences(MovingDigits(), synthetic_digits(100, 0), 60, 3)
+    test = draw_sequences(synthetic_digits(100, 0), 60, 3)
     return moving_mnist.roll(ExactModel(test, step, flips), test, 12, given_dt)
 
 
@@ -388,6 +388,6 @@ def test_training_to_a_loss_stops_when_it_is_reached(monkeypatch: pytest.MonkeyP
     assert ratios["fast"]["mean"] == pytest.approx(quick.seconds[-1] / plain.seconds[-1])
     assert ratios["fast"]["mean"] < ratios["plain"]["mean"] <= 1
     costs = {"T=5": {"mean": 1.0}, "T=10": {"mean": 2.0}, "K=1": {"mean": 1.0}}
-    monkeypatch.setattr(bench_figure, "_draw_loss_curves", lambda axes, curves: axes.plot([0, 1]))
-    bench_figure.draw(costs, curves, tmp_path / "bench.png")
+    monkeypatch.setattr(bench, "_draw_loss_curves", lambda axes, curves: axes.plot([0, 1]))
+    bench._draw(costs, curves, tmp_path / "bench.png")
     assert width_of(tmp_path / "bench.png") > 300

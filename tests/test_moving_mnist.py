@@ -15,7 +15,7 @@ from torch import Tensor
 from tdvae import InputError
 from tdvae.types import SequenceSource
 from tdvae_paper.moving_mnist.mnist import Digits
-from tdvae_paper.moving_mnist.moving_digits import MovingDigits, MovingSequences, draw_sequences, synthetic_digits
+from tdvae_paper.moving_mnist.moving_digits import MovingSequences, draw_sequences, synthetic_digits
 
 torch.set_num_threads(1)
 
@@ -32,23 +32,20 @@ def all_indices(n: int) -> Tensor:
 # Frames
 
 
-@given(start=st.integers(0, 27), direction=st.sampled_from([-1, 1]), length=st.integers(1, 60), binarised=st.booleans())
+@given(start=st.integers(0, 27), direction=st.sampled_from([-1, 1]), length=st.integers(1, 60))
 @hypothesis_settings(deadline=None, derandomize=True, max_examples=40)
-def test_frames_are_the_image_rolled_by_one_pixel_per_step(
-    start: int, direction: int, length: int, binarised: bool
-) -> None:
+def test_frames_are_the_image_rolled_by_one_pixel_per_step(start: int, direction: int, length: int) -> None:
     images = torch.randint(256, (3, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(start))
     image_index = torch.tensor([2, 0])
     source = MovingSequences(
-        MovingDigits(length, binarised),
         Digits(images, torch.arange(3)),
         image_index,
         torch.tensor([start, 5]),
         torch.tensor([direction, 1]),
+        length,
     )
     (frames,) = source.select(torch.tensor([0])).x
-    image = images[2].float() / 255
-    image = (image > 0.5).float() if binarised else image
+    image = (images[2].float() / 255 > 0.5).float()
     assert torch.equal(source.still(torch.tensor([0]))[0], image)
     for t in range(length):
         assert torch.equal(frames[t], image.roll(start + direction * t, dims=-1))
@@ -60,11 +57,11 @@ def test_positive_direction_moves_to_the_right() -> None:
     images[0, 3, 26] = 255
     image_index = torch.zeros(2, dtype=torch.int64)
     source = MovingSequences(
-        MovingDigits(length=4),
         Digits(images, torch.tensor([7])),
         image_index,
         torch.tensor([0, 1]),
         torch.tensor([1, -1]),
+        length=4,
     )
     x = source.select(all_indices(2)).x
     assert x.nonzero()[:, 2].unique().tolist() == [3]
@@ -72,29 +69,27 @@ def test_positive_direction_moves_to_the_right() -> None:
 
 
 def test_shapes_types_and_values(digits: Digits) -> None:
-    for binarised in (True, False):
-        source = draw_sequences(MovingDigits(length=9, binarised=binarised), digits, n=20, seed=0)
-        batch = source.select(torch.tensor([3, 0, 19]))
-        assert isinstance(source, SequenceSource)
-        assert batch.x.shape == (3, 9, 28, 28)
-        assert batch.x.dtype == torch.float32
-        assert batch.x.is_contiguous()
-        assert batch.lengths.tolist() == [9, 9, 9]
-        assert source.lengths.tolist() == [9] * 20
-        assert len(source) == 20
-        assert batch.x.unique()[[0, -1]].tolist() == [0, 1]
-        assert bool(((batch.x == 0) | (batch.x == 1)).all()) == binarised
+    source = draw_sequences(digits, n=20, seed=0, length=9)
+    batch = source.select(torch.tensor([3, 0, 19]))
+    assert isinstance(source, SequenceSource)
+    assert batch.x.shape == (3, 9, 28, 28)
+    assert batch.x.dtype == torch.float32
+    assert batch.x.is_contiguous()
+    assert batch.lengths.tolist() == [9, 9, 9]
+    assert source.lengths.tolist() == [9] * 20
+    assert len(source) == 20
+    assert batch.x.unique().tolist() == [0, 1]
 
 
-def test_defaults_are_those_of_the_paper() -> None:
-    assert MovingDigits() == MovingDigits(length=20, binarised=True)
+def test_sequences_are_as_long_as_in_the_paper(digits: Digits) -> None:
+    assert draw_sequences(digits, n=1, seed=0).length == 20
 
 
 # Random draws
 
 
 def test_frames_agree_with_the_drawn_values(digits: Digits) -> None:
-    source = draw_sequences(MovingDigits(), digits, n=200, seed=1)
+    source = draw_sequences(digits, n=200, seed=1)
     index = all_indices(200)
     assert torch.equal(source.labels, digits.labels[source.image])
     assert torch.equal(source.still(index), (digits.images[source.image] > 127).float())
@@ -109,7 +104,7 @@ def test_frames_agree_with_the_drawn_values(digits: Digits) -> None:
 
 def test_starts_directions_and_digits_are_uniform_and_independent(digits: Digits) -> None:
     n = 28_000
-    source = draw_sequences(MovingDigits(), digits, n, seed=2)
+    source = draw_sequences(digits, n, seed=2)
     assert source.direction.unique().tolist() == [-1, 1]
     assert source.start.unique().tolist() == list(range(28))
     assert source.image.unique().tolist() == list(range(50))
@@ -127,7 +122,7 @@ def test_starts_directions_and_digits_are_uniform_and_independent(digits: Digits
 
 
 def test_select_depends_only_on_each_index(digits: Digits) -> None:
-    source = draw_sequences(MovingDigits(), digits, n=30, seed=3)
+    source = draw_sequences(digits, n=30, seed=3)
     whole = source.select(all_indices(30)).x
     order = torch.randperm(30, generator=torch.Generator().manual_seed(0))
     assert torch.equal(source.select(order).x, whole[order])
@@ -137,9 +132,7 @@ def test_select_depends_only_on_each_index(digits: Digits) -> None:
 
 
 def test_sequences_depend_on_the_seed_and_not_on_their_number(digits: Digits) -> None:
-    first, again, other, more = (
-        draw_sequences(MovingDigits(), digits, n, seed) for n, seed in ((40, 1), (40, 1), (40, 2), (5_000, 1))
-    )
+    first, again, other, more = (draw_sequences(digits, n, seed) for n, seed in ((40, 1), (40, 1), (40, 2), (5_000, 1)))
     for name in ("image", "start", "direction"):
         assert torch.equal(getattr(first, name), getattr(again, name))
         assert torch.equal(getattr(first, name), getattr(more, name)[:40])
@@ -149,7 +142,7 @@ def test_sequences_depend_on_the_seed_and_not_on_their_number(digits: Digits) ->
 
 def test_global_random_state_is_unchanged() -> None:
     before = torch.random.get_rng_state()
-    source = draw_sequences(MovingDigits(), synthetic_digits(10, seed=0), n=4, seed=1)
+    source = draw_sequences(synthetic_digits(10, seed=0), n=4, seed=1)
     source.select(all_indices(4))
     assert torch.equal(torch.random.get_rng_state(), before)
 
@@ -158,15 +151,15 @@ def test_global_random_state_is_unchanged() -> None:
 
 
 @pytest.mark.parametrize("length", [0, -3])
-def test_length_below_one_raises(length: int) -> None:
+def test_length_below_one_raises(digits: Digits, length: int) -> None:
     with pytest.raises(InputError, match=f"^length: expected at least 1 frame, got {length}$"):
-        MovingDigits(length=length)
+        draw_sequences(digits, 1, seed=0, length=length)
 
 
 @pytest.mark.parametrize("n", [0, -1])
 def test_number_below_one_raises(digits: Digits, n: int) -> None:
     with pytest.raises(InputError, match=f"^n: expected at least 1 sequence, got {n}$"):
-        draw_sequences(MovingDigits(), digits, n, seed=0)
+        draw_sequences(digits, n, seed=0)
     with pytest.raises(InputError, match=f"^n: expected at least 1 image, got {n}$"):
         synthetic_digits(n, seed=0)
 
@@ -185,9 +178,9 @@ def test_number_below_one_raises(digits: Digits, n: int) -> None:
 )
 def test_invalid_sequences_raise(digits: Digits, changed: dict[str, list[int]], message: str) -> None:
     drawn = {"image": [0, 1], "start": [0, 1], "direction": [1, -1], **changed}
-    tensors = {name: torch.tensor(values, dtype=torch.int64) for name, values in drawn.items()}
+    tensors: dict[str, Any] = {name: torch.tensor(values, dtype=torch.int64) for name, values in drawn.items()}
     with pytest.raises(InputError, match=f"^{message}$"):
-        MovingSequences(MovingDigits(), digits, **tensors)
+        MovingSequences(digits, **tensors)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +197,7 @@ def test_invalid_sequences_raise(digits: Digits, changed: dict[str, list[int]], 
     ],
 )
 def test_invalid_index_raises(digits: Digits, index: Tensor, message: str) -> None:
-    source = draw_sequences(MovingDigits(), digits, n=10, seed=0)
+    source = draw_sequences(digits, n=10, seed=0)
     calls: list[Any] = [source.select, source.still, source.shift]
     for call in calls:
         with pytest.raises(InputError, match=f"^{message}"):

@@ -98,7 +98,6 @@ def test_matplotlib_gymnasium_and_h5py_are_loaded_on_use() -> None:
         "rollout",
         "forecast",
         "prepare",
-        "stack",
     ]
     assert loaded_after("import tdvae\n" + "\n".join(f"tdvae.{name}" for name in used)) == {"torch"}
     assert loaded_after("import tdvae; tdvae.envs") >= {"gymnasium"}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import importlib
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,7 @@ from hypothesis import strategies as st
 
 from tdvae.data.recording import NO_ACTION, Ending, Recording
 from tdvae.errors import InputError
-from tdvae_paper.first_person.rl_unplugged import convert, read_episodes
-from tdvae_paper.first_person.tfrecord import masked_crc, parse_example, read_examples
+from tdvae_paper.first_person.rl_unplugged import convert, masked_crc, parse_example, read_episodes, read_examples
 from tests import tf_files
 from tests.tf_files import encode_record, example, field, lab_episode, varint, write
 
@@ -303,3 +304,10 @@ def test_invalid_convert_arguments_raise(tmp_path: Path) -> None:
         convert([path], path)
     with pytest.raises(InputError, match=r"^files: expected at least one episode in"):
         convert([write(tmp_path / "empty", [])], tmp_path / "out.h5")
+
+
+def test_missing_package_is_one_line_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google_crc32c", None)
+    monkeypatch.delitem(sys.modules, "tdvae_paper.first_person.rl_unplugged")
+    with pytest.raises(InputError, match=r"^convert: expected the package google-crc32c.*pip install 'tdvae\[lab\]'$"):
+        importlib.import_module("tdvae_paper.first_person.rl_unplugged")

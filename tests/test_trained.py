@@ -16,7 +16,7 @@ from tdvae.exact import OscillatorOracle
 from tdvae.likelihood import importance_log_prob
 from tdvae.models import TDVAE, Coordinates, LinearRecurrence, Model, Readout, ResidualMaps, Waves, build
 from tdvae_paper.moving_mnist.measures import roll
-from tdvae_paper.moving_mnist.moving_digits import MovingDigits, MovingSequences, draw_sequences, synthetic_digits
+from tdvae_paper.moving_mnist.moving_digits import MovingSequences, draw_sequences, synthetic_digits
 
 # The oscillator: the share of the information that exact inference gains over the marginal
 
@@ -89,7 +89,7 @@ def test_a_few_seconds_of_training_beat_the_marginal(tmp_path: Path) -> None:
 def moving() -> tuple[TDVAE, MovingSequences]:
     model = tdvae.load("moving_mnist")
     assert isinstance(model, TDVAE)
-    return model, draw_sequences(MovingDigits(), synthetic_digits(100, seed=11), 100, seed=12)
+    return model, draw_sequences(synthetic_digits(100, seed=11), 100, seed=12)
 
 
 def bits_surprise(x: Tensor, p: Tensor) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tdvae_paper.first_person.tfrecord import masked_crc
+from tdvae_paper.first_person.rl_unplugged import masked_crc
 
 Value = Sequence[bytes] | Sequence[float] | Sequence[int]
 

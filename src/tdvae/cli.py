@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -32,6 +34,17 @@ def _unused_folder(stem: str) -> Path:
         number += 1
         candidate = Path("runs") / f"{stem}-{number}"
     return candidate
+
+
+@contextmanager
+def _advice_to_resume(folder: Path) -> Iterator[None]:
+    """Let an interruption say how to resume, if there is a run by then."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if any(folder.glob("config.json")) or any(folder.glob("*/config.json")):
+            interrupt.add_note(f"continue from the last checkpoint with --run-dir {folder} --resume")
+        raise
 
 
 @dataclass(frozen=True)
@@ -61,7 +74,8 @@ class Run:
         experiment = registry.load(self.experiment)
         preset = self.preset or experiment.published
         folder = self.run_dir or _unused_folder(f"{self.experiment}-{preset}")
-        run(experiment, preset, self.seed, folder, self.out, self.resume)
+        with _advice_to_resume(folder):
+            run(experiment, preset, self.seed, folder, self.out, self.resume)
 
 
 @dataclass(frozen=True)
@@ -140,7 +154,8 @@ class Fit:
         from tdvae.forecasting.command import Options, fit_file
 
         sizes = {"layers": self.layers, "latent": self.latent, "belief": self.belief, "batch_size": self.batch_size}
-        fit_file(
+        folder = self.run_dir or _unused_folder(self.file.stem)
+        _advice_to_resume(folder)(fit_file)(
             self.file,
             Options(
                 columns={
@@ -171,7 +186,7 @@ class Fit:
                 nodes=self.nodes,
                 tensorboard=self.tensorboard,
             ),
-            self.run_dir or _unused_folder(self.file.stem),
+            folder,
             self.resume,
         )
 
@@ -313,10 +328,11 @@ class Record:
         from tdvae.data.recording import check_new_file
         from tdvae.envs import first_person
         from tdvae.envs.first_person.report import progress_bar, show_recorded
+        from tdvae_paper.first_person.lab import open_world
 
         check_new_file(self.out)  # before the environment is started
         moves = None if self.moves is None else first_person.Moves(*self.moves)
-        world = first_person.open_world(self.env, self.repeat, self.size, moves)
+        world = open_world(self.env, self.repeat, self.size, moves)
         try:
             with progress_bar(self.env, self.frames) as progress:
                 summary = first_person.record(
@@ -368,12 +384,11 @@ def main() -> None:
     """
     debug = "--debug" in sys.argv or os.environ.get("TDVAE_DEBUG", "0") not in ("", "0")
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
-    command: Run | Fit | Eval | Forecast | Rollout | Bench | Record | Convert | None = None
     try:
         if sys.argv[1:] == ["--version"]:
             print(f"tdvae {__version__}")
             return
-        command = tyro.cli(
+        command: Run | Fit | Eval | Forecast | Rollout | Bench | Record | Convert = tyro.cli(
             Command,
             prog="tdvae",
             description="Belief-state world models: train, evaluate and roll out TD-VAE.\n\n"
@@ -385,10 +400,9 @@ def main() -> None:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         command.main()
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        trains = isinstance(command, Run | Fit)
-        rest = "continue from the last checkpoint with --resume" if trains else "nothing was written"
-        print(f"tdvae: interrupted; {rest}", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        advice = getattr(interrupt, "__notes__", ["nothing was written"])
+        print(f"tdvae: interrupted; {advice[0]}", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

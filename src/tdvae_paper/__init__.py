@@ -1,1 +1,1 @@
-"""The paper's experiments, one package each; `shared` holds the common code, `registry` finds an experiment by name."""
+"""The paper's experiments, a module or package each. `experiment` and `runner` are shared, `registry` has the names."""

@@ -12,11 +12,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tdvae import saved
+from tdvae import forecasting, saved
 from tdvae.checks import LONGEST_JUMP, Range, Samples, Seed, checked
 from tdvae.distributions import Categorical
 from tdvae.errors import InputError
-from tdvae.forecasting.own_data import OwnDataRuns
 from tdvae.reporting.results import Measures, finite_numbers, results
 from tdvae.reporting.tables import Block, Table, show
 from tdvae.rollouts import belief_at, rollout
@@ -24,19 +23,16 @@ from tdvae.saved import SavedModel
 from tdvae.storage.files import to_json
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
-from tdvae_paper.registry import kind_of_run
+from tdvae_paper import registry
 
 Jump = Annotated[int, Range(1, LONGEST_JUMP)]
 MOST_SHOWN = 40  # numbers of an observation in a printed rollout; the JSON has all
 
 
-class RunKind(Protocol):
-    """Evaluates runs of one kind: those of one experiment, or those of `tdvae fit`."""
+class SavedRuns(Protocol):
+    """Evaluates saved runs: those of one experiment (`ExperimentRuns`), or those of `tdvae fit`."""
 
-    @property
-    def paper(self) -> Measures: ...
-
-    def evaluate(self, found: SavedModel, seed: int) -> Measures: ...
+    def evaluate(self, found: SavedModel, seed: int, data: Path | None, /) -> Measures: ...
 
     def tables_of_run(self, content: dict[str, Any]) -> list[Block]: ...
 
@@ -52,30 +48,35 @@ def evaluate_saved(run_or_name: str, seed: Seed, as_json: bool, data: Path | Non
     """Print the measures of a saved model on held-out data drawn with ``seed``, or on a file like its training data."""
     begin = time.monotonic()
     found = saved.load_saved(run_or_name)
-    kind = _run_kind(found)
-    if data is None:
-        measures = kind.evaluate(found, seed)
-    elif isinstance(kind, OwnDataRuns):
-        measures = kind.evaluate(found, seed, data)
-    else:
-        raise InputError(f"--data: expected a run of `tdvae fit`, got {found.source} of {found.info['experiment']}")
+    runs = _runs_of(found)
+    measures = runs.evaluate(found, seed, data)
     preset = found.info.get("preset", "own")
-    content = results(found.info["experiment"], preset, [seed], time.monotonic() - begin, [measures], kind.paper)
+    content = results(found.info["experiment"], preset, [seed], time.monotonic() - begin, [measures], {})
     if as_json:
         print(to_json(finite_numbers(content)).decode(), end="")
         return
     what = "held-out sequences" if data is None else data.name
-    show(f"{run_or_name} on {what}, seed {seed}", kind.tables_of_run(content))
+    show(f"{run_or_name} on {what}, seed {seed}", runs.tables_of_run(content))
 
 
-def _run_kind(found: SavedModel) -> RunKind:
-    kind = kind_of_run(str(found.info.get("experiment")))
-    if kind is None:
+def _runs_of(found: SavedModel) -> SavedRuns:
+    """Return what evaluates a saved model, by the name of the experiment in its info."""
+    name = str(found.info.get("experiment"))
+    command = name.replace("_", "-")
+    if name == "fit":
+        return forecasting.RUNS
+    if command not in registry.EXPERIMENTS:
         raise InputError(
             f"run: expected a run of an experiment or of `tdvae fit`, got {found.source}, whose info names neither; "
             "evaluate it from Python"
         )
-    return kind
+    runs = registry.load(command).runs
+    if runs is None:
+        raise InputError(
+            f"run: expected a run that can be evaluated on its own, got {found.source} of {name}, "
+            f"which `tdvae run {command}` evaluates; open it with tdvae.load"
+        )
+    return runs
 
 
 @torch.no_grad()
@@ -85,15 +86,15 @@ def rollout_saved(
 ) -> None:
     """Print quantiles of a saved model's predictions after each jump, and the observation where there is one."""
     found = saved.load_saved(run_or_name)
-    sequence = _run_kind(found).held_out(found, seed)
+    runs = _runs_of(found)
+    sequence = runs.held_out(found, seed)
     length = int(sequence.lengths[0])
     if not 0 <= start <= length:
         raise InputError(f"--from: expected between 0 and {length} (the length of the sequence), got {start}")
     torch.manual_seed(derive_seed(seed))
-    kind = _run_kind(found)
-    futures = kind.in_units(found, _sample_futures(found, sequence, start, jumps, samples))
-    observed = kind.in_units(found, _with_gaps(sequence)[0, :length])
-    rows = _summarise_futures(kind.channels(found), start, jumps, futures, observed)
+    futures = runs.in_units(found, _sample_futures(found, sequence, start, jumps, samples))
+    observed = runs.in_units(found, _with_gaps(sequence)[0, :length])
+    rows = _summarise_futures(runs.channels(found), start, jumps, futures, observed)
     if as_json:
         print(to_json(finite_numbers(rows)).decode(), end="")
         return

@@ -20,9 +20,23 @@ from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block
 from tdvae.saved import SavedModel
 from tdvae.storage import RunFolder
-from tdvae.training import FitResult, Monitor, TrainConfig
+from tdvae.training import FitResult, Monitor, TrainConfig, fit
+from tdvae.training.log import Progress
 from tdvae.types import Sequences, SequenceSource
 from tdvae_paper.stack import load_runs
+
+# The training of moving MNIST, MiniPacman and the first-person experiment, whose presets change some fields
+MUON = TrainConfig(
+    optimizer="muon",
+    muon_matrices="all",
+    learning_rate=2e-3,
+    muon_learning_rate=0.02,
+    schedule="cosine",
+    warmup=20,
+    validate_every=500,
+    checkpoint_every=500,
+    accelerator="cpu",
+)
 
 
 class HasSeeds(Protocol):
@@ -43,26 +57,33 @@ class Task:
     seed: int
     folder: str
     variant: str = ""
-    label: str = ""  # key in the results' ``train_seconds``; by default the folder name
-
-    @property
-    def name(self) -> str:
-        return self.label or self.folder
 
 
 @dataclass(frozen=True)
 class Training:
-    """The arguments of `tdvae.fit` that an experiment sets."""
+    """A call of `tdvae.fit`. The runner adds the run folder and the names of the experiment and its preset."""
 
     learner: Learner
     data: SequenceSource
     jumps: Jumps
     config: TrainConfig
     validation: SequenceSource | None = None
-    info: dict[str, Any] = field(default_factory=dict)  # saved in the run beside the experiment and preset names
+    info: dict[str, Any] = field(default_factory=dict)  # saved in the run beside these names
     monitor: Monitor | None = None
-    # Called instead of `tdvae.fit`, with run_dir, resume, info and progress as keyword arguments
-    start: Callable[..., FitResult] | None = None
+
+    def __call__(self, run_dir: Path, resume: bool, info: dict[str, Any], progress: Progress) -> FitResult:
+        return fit(
+            self.learner,
+            self.data,
+            self.jumps,
+            self.config,
+            run_dir,
+            self.validation,
+            resume,
+            {**info, **self.info},
+            progress,
+            self.monitor,
+        )
 
 
 @dataclass(frozen=True)
@@ -83,6 +104,35 @@ class TrainedRun:
         return RunFolder(self.folder).read_metrics()
 
 
+class ExperimentRuns(ABC):
+    """How `tdvae eval` and `tdvae rollout` treat the runs of an experiment."""
+
+    @abstractmethod
+    def measure(self, found: SavedModel, seed: int) -> Measures:
+        """Compute the measures of one saved run on held-out data."""
+
+    @abstractmethod
+    def tables_of_run(self, content: dict[str, Any]) -> list[Block]:
+        """Return the tables of these measures."""
+
+    @abstractmethod
+    def held_out(self, found: SavedModel, seed: int) -> Sequences:
+        """Return one held-out sequence for a rollout."""
+
+    def evaluate(self, found: SavedModel, seed: int, data: Path | None = None) -> Measures:
+        if data is not None:
+            raise InputError(f"--data: expected a run of `tdvae fit`, got {found.source} of {found.info['experiment']}")
+        return self.measure(found, seed)
+
+    def channels(self, found: SavedModel) -> Sequence[str]:
+        """Return a name for each number of an observation."""
+        return [f"x_{number}" for number in range(math.prod(found.model.config.event_shape))]
+
+    def in_units(self, found: SavedModel, x: Tensor) -> npt.NDArray[Any]:
+        """Convert observations of the model to the units of the data, which here are the same."""
+        return x.double().numpy()
+
+
 class Experiment(ABC, Generic[P]):
     """Base class of the experiments. Subclasses implement the abstract methods and override the others as needed.
 
@@ -96,23 +146,23 @@ class Experiment(ABC, Generic[P]):
     presets: dict[str, P]
     published = "cpu"  # preset of the published results
     paper = _NO_MEASURES  # the paper's numbers, if it gives any
-    rollout_options = ""  # options of the `tdvae rollout` command suggested after a run
+    runs: ExperimentRuns | None = None  # evaluates a single run; None if that needs other runs
 
     @property
     def file(self) -> str:
         """The file name of the results."""
         return f"{self.results_name or self.name}.json"
 
-    @abstractmethod
     def tasks(self, preset: P, seeds: list[int]) -> list[Task]:
-        """Return the trainings of a preset. Figures show the first one."""
+        """Return the trainings of a preset, by default one per seed. Figures show the first one."""
+        return [Task(seed, f"seed-{seed}") for seed in seeds]
 
     def prepare(self, preset: P) -> None:
         """Create data that the tasks share (recordings, classifiers) in the data cache, unless it exists."""
 
     @abstractmethod
-    def training(self, preset: P, task: Task) -> Training:
-        """Return the learner, data and config of a task."""
+    def training(self, preset: P, task: Task) -> Callable[..., FitResult]:
+        """Return what trains a task: a `Training`, or a function of run_dir, resume, info and progress."""
 
     @abstractmethod
     def measure(self, preset: P, task: Task, models: list[Model]) -> Measures:
@@ -122,13 +172,8 @@ class Experiment(ABC, Generic[P]):
         """Return the measures of each replicate; mean and spread are over these. By default a task is a replicate."""
         return list(measures.values())
 
-    def overall(self, preset: P, seeds: list[int], replicates: list[Measures]) -> Measures:
-        """Return summarised measures that are not means over replicates, such as exact limits and the worst seed."""
-        return {}
-
-    def extras(self, preset: P) -> dict[str, Any]:
-        """Return further entries of the results."""
-        return {}
+    def complete(self, preset: P, content: dict[str, Any], replicates: list[Measures]) -> None:
+        """Add to the results what is no mean over replicates, such as exact limits and the worst seed."""
 
     @abstractmethod
     def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
@@ -138,40 +183,9 @@ class Experiment(ABC, Generic[P]):
         """Return the sentence below each table in the docs: the command, seeds and training time behind the numbers."""
         return f"`{content['command']}`, seeds {seeds_of(content)}: mean ± standard deviation; {time_of(content)}."
 
-    def heading(self, content: dict[str, Any]) -> str:
-        """Return the heading of the printed tables."""
-        return f"{self.title}, preset {content['preset']}, {len(content['seeds'])} seed(s)"
-
     def draw(self, preset: P, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
         """Draw the figures into ``folder`` and return their paths. Subclasses import matplotlib only here."""
         return []
-
-    def evaluate(self, found: SavedModel, seed: int) -> Measures:
-        """Compute the measures of one saved run, for `tdvae eval`. Raises InputError unless overridden."""
-        raise InputError(self._unsupported(found))
-
-    def tables_of_run(self, content: dict[str, Any]) -> list[Block]:
-        """Return the tables of the measures of `evaluate`. By default the tables of the results."""
-        return [block for blocks in self.tables(content).values() for block in blocks]
-
-    def held_out(self, found: SavedModel, seed: int) -> Sequences:
-        """Return one held-out sequence for `tdvae rollout`. Raises InputError unless overridden."""
-        raise InputError(self._unsupported(found))
-
-    def channels(self, found: SavedModel) -> Sequence[str]:
-        """Return a name for each number of an observation, for `tdvae rollout`."""
-        return [f"x_{number}" for number in range(math.prod(found.model.config.event_shape))]
-
-    def in_units(self, found: SavedModel, x: Tensor) -> npt.NDArray[Any]:
-        """Convert observations of the model to the units of the data. By default they are the same."""
-        return x.double().numpy()
-
-    def _unsupported(self, found: SavedModel) -> str:
-        command = f"tdvae run {self.name.replace('_', '-')}"
-        return (
-            f"run: expected a run that can be evaluated on its own, got {found.source} of {self.name}, "
-            f"which `{command}` evaluates; open it with tdvae.load"
-        )
 
 
 def by_seed(measures: dict[Task, Measures]) -> dict[int, dict[str, Measures]]:

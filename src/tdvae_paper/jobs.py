@@ -1,9 +1,13 @@
-"""Run several trainings in parallel: one run folder and one single-threaded process each, at most one per core."""
+"""Run several trainings in parallel: one run folder and one single-threaded process each, at most one per core.
+
+The processes end with the one that started them, however it ends.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -54,7 +58,7 @@ def run_jobs(jobs: list[Job]) -> list[Finished]:
     workers = min(len(jobs), _usable_cores())
     if workers == 1:
         return [_run_job(job) for job in jobs]
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _use_one_thread) as pool:
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), start_worker) as pool:
         return list(pool.map(_run_job, jobs))
 
 
@@ -78,5 +82,15 @@ def _usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _use_one_thread() -> None:
+def start_worker() -> None:
+    """Use one thread, and end with the parent process. A worker would otherwise wait for further jobs for ever."""
     torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of a pipe that only the parent holds open: the system closes it even if the parent is killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

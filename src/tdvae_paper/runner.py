@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tdvae.checks import Seed, check_of
 from tdvae.errors import InputError
 from tdvae.reporting.results import Measures, results, write_results
 from tdvae.reporting.tables import show
 from tdvae.storage.run_folder import create, locked
-from tdvae.training import FitResult, fit
+from tdvae.training import FitResult
 from tdvae.training.log import Progress
-from tdvae_paper.experiment import Experiment, P, Task, TrainedRun
+from tdvae_paper.experiment import Experiment, P, Task, TrainedRun, seeds_of
 from tdvae_paper.jobs import Job, check_folders, run_jobs
 
 
@@ -26,24 +24,22 @@ def run(
 
     ``seed`` replaces the seeds of the preset.
     """
-    preset = _preset(experiment, preset_name)
-    seeds = _seeds(preset.seeds, seed)
+    if preset_name not in experiment.presets:
+        raise InputError(f"preset: expected one of {', '.join(experiment.presets)}; got {preset_name}")
+    if seed is not None:
+        check_of(Seed)("seed", seed)
     check_folders(run_dir, out, resume)
     create(run_dir)
     with locked(run_dir):
-        _run(experiment, preset, preset_name, seeds, run_dir, out, resume)
+        _run(experiment, preset_name, seed, run_dir, out, resume)
 
 
 def _run(
-    experiment: Experiment[P],
-    preset: P,
-    preset_name: str,
-    seeds: list[int],
-    run_dir: Path,
-    out: Path | None,
-    resume: bool,
+    experiment: Experiment[P], preset_name: str, seed: int | None, run_dir: Path, out: Path | None, resume: bool
 ) -> None:
     begin = time.monotonic()
+    preset = experiment.presets[preset_name]
+    seeds = list(preset.seeds) if seed is None else [seed]
     experiment.prepare(preset)
     tasks = experiment.tasks(preset, seeds)
     runs = [TrainedRun(task, run_dir / task.folder) for task in tasks]
@@ -60,18 +56,18 @@ def _run(
             for run in runs
         ]
     )
-    replicates = experiment.combine(
-        preset, {task: result.measures for task, result in zip(tasks, finished, strict=True)}
-    )
+    by_task = dict(zip(tasks, finished, strict=True))
+    replicates = experiment.combine(preset, {task: result.measures for task, result in by_task.items()})
     content = results(experiment.name, preset_name, seeds, time.monotonic() - begin, replicates, experiment.paper)
-    content["measures"] |= experiment.overall(preset, seeds, replicates)
-    content["train_seconds"] = {task.name: result.train_seconds for task, result in zip(tasks, finished, strict=True)}
-    content |= experiment.extras(preset)
+    content["train_seconds"] = {task.folder: result.train_seconds for task, result in by_task.items()}
+    experiment.complete(preset, content, replicates)
     for blocks in experiment.tables(content).values():
-        show(experiment.heading(content), blocks)
-    _write(experiment, preset, content, runs, [run_dir, *([out] if out else [])])
-    if experiment.rollout_options:
-        print(f"try: tdvae rollout {runs[0].folder} {experiment.rollout_options}")
+        show(f"{experiment.title}, preset {preset_name}, seeds {seeds_of(content)}", blocks)
+    for folder in [run_dir] if out is None else [run_dir, out]:
+        path = folder / experiment.file
+        write_results(path, content, experiment.block)
+        for written in [path, *experiment.draw(preset, content, runs, folder)]:
+            print(f"wrote {written}")
 
 
 def train(
@@ -84,48 +80,10 @@ def train(
     progress: Progress = "none",
 ) -> FitResult:
     """Train one task. The names of the experiment and the preset are saved in the run's info."""
-    training = experiment.training(preset, task)
-    info = {"experiment": experiment.name, "preset": preset_name, **training.info}
-    if training.start is not None:
-        return training.start(run_dir=run_dir, resume=resume, info=info, progress=progress)
-    return fit(
-        training.learner,
-        training.data,
-        training.jumps,
-        training.config,
-        run_dir,
-        training.validation,
-        resume,
-        info,
-        progress,
-        training.monitor,
-    )
+    info = {"experiment": experiment.name, "preset": preset_name}
+    return experiment.training(preset, task)(run_dir=run_dir, resume=resume, info=info, progress=progress)
 
 
 def measure(experiment: Experiment[P], preset: P, task: Task, run_dir: Path) -> Measures:
     """Compute the measures of one finished task."""
     return experiment.measure(preset, task, TrainedRun(task, run_dir).models)
-
-
-def _write(
-    experiment: Experiment[P], preset: P, content: dict[str, Any], runs: list[TrainedRun], folders: Iterable[Path]
-) -> None:
-    """Write the results and the figures to each folder."""
-    for folder in folders:
-        path = folder / experiment.file
-        write_results(path, content, experiment.block)
-        print(f"wrote {path}")
-        for figure in experiment.draw(preset, content, runs, folder):
-            print(f"wrote {figure}")
-
-
-def _preset(experiment: Experiment[P], name: str) -> P:
-    if name not in experiment.presets:
-        raise InputError(f"preset: expected one of {', '.join(experiment.presets)}; got {name}")
-    return experiment.presets[name]
-
-
-def _seeds(preset_seeds: tuple[int, ...], seed: int | None) -> list[int]:
-    if seed is not None:
-        check_of(Seed)("seed", seed)
-    return list(preset_seeds) if seed is None else [seed]

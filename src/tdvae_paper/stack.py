@@ -45,9 +45,8 @@ class Stack(Learner):
         self.runs = len(learners)
         weights, buffers = torch.func.stack_module_state(list(learners))
         self._template = (copy.deepcopy(learners[0]),)  # in a tuple, so that it is not a submodule
-        self._checking = tuple(copy.deepcopy(encoder) for encoder in _encoders(learners[0]))
         for encoder in _encoders(self._template[0]):
-            encoder.checks_values = False
+            encoder.check_values = _checked_before  # type: ignore[method-assign]
         del self.model
         self.weights = nn.ParameterDict({_key(name): nn.Parameter(value.detach()) for name, value in weights.items()})
         self.buffered = nn.Module()
@@ -59,8 +58,8 @@ class Stack(Learner):
             raise InputError(f"batch: expected a multiple of the {self.runs} stacked runs, got {len(sequences)}")
         if bool((sequences.lengths != sequences.horizon).any()):
             raise InputError("sequences: expected the same length for all, got padded sequences")
-        for encoder in self._checking:
-            encoder.check_values(sequences.x, sequences.observed)
+        for encoder in _encoders(self._template[0]):
+            ObservationEncoder.check_values(encoder, sequences.x, sequences.observed)
         pairs.check_within(sequences)
         last = int(pairs.t2.max())
         # Not mapped, because the values of mapped tensors cannot be read; the lengths of all runs are equal.
@@ -106,7 +105,7 @@ class Stack(Learner):
         for run in range(self.runs):
             learner = copy.deepcopy(self._template[0])
             for encoder in _encoders(learner):
-                encoder.checks_values = True
+                del encoder.check_values  # the models check them again
             learner.load_state_dict({name: value[run] for name, value in state.items()}, strict=False)
             models.append(learner.model.eval())
         return models
@@ -121,6 +120,10 @@ class Stack(Learner):
 
 def _encoders(learner: Learner) -> list[ObservationEncoder]:
     return [module for module in learner.modules() if isinstance(module, ObservationEncoder)]
+
+
+def _checked_before(x: Tensor, observed: Tensor | None = None) -> None:
+    """In place of an encoder's check of values, which `torch.func.vmap` does not let its function read."""
 
 
 def _check_can_be_stacked(learner: Learner) -> None:

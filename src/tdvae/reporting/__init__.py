@@ -1,1 +1,1 @@
-"""Reporting: measures with mean and spread, results files, tables, timing."""
+"""Reporting: measures with mean and spread, results files, tables."""

@@ -61,31 +61,31 @@ def finite_numbers(value: Any) -> Any:
 
 
 def write_results(path: Path, content: dict[str, Any], block: str = "") -> None:
-    """Write results, or one block of them. Blocks that the file already has are kept.
+    """Write the results of an experiment, as a block if the file is that of another one. Other results are kept.
 
-    A block holds the results of another experiment: its measures are in ``measures[block]``, the other entries in
-    ``blocks[block]``.
+    The measures of a block are in ``measures[block]``, its other entries in ``blocks[block]``.
     """
+    by_block = {**_by_block(path), block: content}
+    own = by_block.pop("", {"experiment": path.stem, "measures": {}})
+    merged = {**own, "measures": {**own["measures"]}}
+    for name, results in by_block.items():
+        entries = {**results}
+        merged["measures"][name] = entries.pop("measures")
+        merged.setdefault("blocks", {})[name] = entries
     path.parent.mkdir(parents=True, exist_ok=True)
-    existing: dict[str, Any] = read_json(path) if path.exists() else {}
-    if block:
-        merged = existing or {"experiment": path.stem, "measures": {}}
-        blocks = merged.get("blocks", {})
-        blocks[block] = {name: value for name, value in content.items() if name != "measures"}
-        merged["blocks"], merged["measures"][block] = blocks, content["measures"]
-    else:
-        kept = existing.get("blocks", {})
-        measures = {**content["measures"], **{name: existing["measures"][name] for name in kept}}
-        merged = {**content, "measures": measures, **({"blocks": kept} if kept else {})}
     write_file(path, to_json(finite_numbers(merged)))
 
 
 def read_results(path: Path, block: str = "") -> dict[str, Any] | None:
-    """Read results from a file, or one block of them in the same format. Return None if there are none."""
-    content: dict[str, Any] = read_json(path) if path.exists() else {}
-    blocks = content.pop("blocks", {})
-    if block:
-        return {**blocks[block], "measures": content["measures"][block]} if block in blocks else None
-    if not content.keys() - {"experiment", "measures"}:
-        return None  # the file has blocks only
-    return {**content, "measures": {name: m for name, m in content["measures"].items() if name not in blocks}}
+    """Read the results of an experiment, which may be a block of a file. Return None if there are none."""
+    return _by_block(path).get(block)
+
+
+def _by_block(path: Path) -> dict[str, dict[str, Any]]:
+    """All results in a file by block, in the same format; "" is the experiment that the file is named after."""
+    own: dict[str, Any] = read_json(path) if path.exists() else {}
+    blocks = own.pop("blocks", {})
+    by_block = {name: {**entries, "measures": own["measures"].pop(name)} for name, entries in blocks.items()}
+    if own.keys() - {"experiment", "measures"}:  # otherwise the file has blocks only
+        by_block = {"": own, **by_block}
+    return by_block

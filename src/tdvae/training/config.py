@@ -99,7 +99,7 @@ def make_optimizers(config: TrainConfig, learner: Learner) -> list[torch.optim.O
         torch.optim.Adam(adam_parameters, lr=config.learning_rate, betas=(0.9, config.adam_beta2))
     ]
     if muon_parameters:
-        optimizers.append(Muon(muon_parameters, lr=config.muon_learning_rate, stacked=learner.stacked))
+        optimizers.append(Muon(muon_parameters, lr=config.muon_learning_rate))
     return optimizers
 
 

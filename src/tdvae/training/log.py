@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import rich.progress
 from rich.console import Console
@@ -15,17 +15,8 @@ from tdvae.storage import RunFolder
 Progress = Literal["bar", "lines", "none"]
 
 
-class Log(Protocol):
-    """Log interface of the training loop. All ranks but the first use a `SilentLog`."""
-
-    def record(self, step: int, values: dict[str, float], words: str = "") -> None: ...
-    def progress(self, step: int, terms: dict[str, float]) -> None: ...
-    def written(self) -> dict[str, Any] | None: ...
-    def close(self) -> None: ...
-
-
-class SilentLog:
-    """A log that discards everything."""
+class Log:
+    """The log interface of the training loop. This one discards everything; all ranks but the first have it."""
 
     def record(self, step: int, values: dict[str, float], words: str = "") -> None:
         pass
@@ -40,7 +31,7 @@ class SilentLog:
         pass
 
 
-class RunLog:
+class RunLog(Log):
     """Writes metrics.jsonl in the run folder. On resume, lines of steps after the checkpoint are removed first.
 
     ``written`` is what the checkpoint says about the lines before it, from `RunLog.written`.

@@ -29,7 +29,7 @@ from tdvae.objectives import Learner
 from tdvae.storage import RunFolder, checkpoint
 from tdvae.storage.files import to_json
 from tdvae.training.config import RESUMABLE, TrainConfig, derive_seed, kl_weight, make_optimizers, rate_factor
-from tdvae.training.log import Log, Progress, RunLog, SilentLog
+from tdvae.training.log import Log, Progress, RunLog
 from tdvae.training.monitor import SCORE, Monitor
 from tdvae.training.noise import noise_of_rank
 from tdvae.types import Pairs, Sequences, SequenceSource, Terms
@@ -395,7 +395,7 @@ class _Training:
 
     def _log(self) -> Log:
         if not self.fabric.is_global_zero:
-            return SilentLog()
+            return Log()
         config = self.config
         return RunLog(self.folder, self.step, config.steps, config.tensorboard, self.progress, self.metrics_before)
 
@@ -409,8 +409,6 @@ class _Training:
                 "step": self.step,
                 "best": self.best if math.isfinite(self.best) else None,
                 "best_step": self.best_step,
-                "random": {"seed": self.config.seed, "step": self.step},
-                "data_position": self.step * self.config.batch_size,
                 "seconds": self._seconds(),
                 "metrics": self.log.written(),
             }

@@ -13,6 +13,8 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
+KERNEL_NDIM = 4  # output channels, input channels, height, width
+
 
 def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
     """Approximately U Vᵀ of each matrix (..., m, n), by the quintic Newton-Schulz iteration of Jordan et al. (2024)."""
@@ -27,16 +29,14 @@ def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Optimiser of matrices, and of convolution kernels as matrices with one row per output channel.
+    """Optimiser of matrices (m, n), stacks of them (R, m, n), and convolution kernels with one row per output channel.
 
-    All other parameters need another optimiser. The step size of a matrix with more rows than columns is multiplied by
-    the square root of their ratio. If the parameters are ``stacked``, their first dimension counts the runs of a stack,
-    and the matrix of each run is orthogonalised on its own.
+    All other parameters need another optimiser. Every matrix of a stack is orthogonalised on its own. The step size of
+    a matrix with more rows than columns is multiplied by the square root of their ratio.
     """
 
-    def __init__(self, params: Iterable[Tensor], lr: float, momentum: float = 0.95, stacked: bool = False) -> None:
+    def __init__(self, params: Iterable[Tensor], lr: float, momentum: float = 0.95) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum})
-        self.stacked = stacked
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -61,7 +61,8 @@ class Muon(torch.optim.Optimizer):
             assert p.grad is not None
             momentum = self.state[p].setdefault("momentum", torch.zeros_like(p))
             momentum.lerp_(p.grad, 1 - group["momentum"])
-            directions.append(p.grad.lerp(momentum, group["momentum"]).flatten(2 if self.stacked else 1))  # Nesterov
+            direction = p.grad.lerp(momentum, group["momentum"])  # Nesterov
+            directions.append(direction.flatten(1) if p.ndim == KERNEL_NDIM else direction)
         rows, columns = directions[0].shape[-2:]
         rate = group["lr"] * math.sqrt(max(1.0, rows / columns))
         for p, update in zip(parameters, orthogonalise(torch.stack(directions)), strict=True):

@@ -15,12 +15,12 @@ from tdvae.models import build
 from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures, results, write_results
 from tdvae.reporting.tables import Block, by_key, flat, show
-from tdvae.reporting.timing import median_and_range, ratios
 from tdvae.rollouts import rollout
 from tdvae.training.config import make_optimizers
 from tdvae_paper.bench import devices, moving_mnist
+from tdvae_paper.oscillator.experiment import PRESETS, Preset
 from tdvae_paper.oscillator.measures import TRAIN, record
-from tdvae_paper.oscillator.presets import PRESETS, Preset
+from tdvae_paper.timing import median_and_range, ratios
 
 OSCILLATORS = ("paper", "cpu")
 LABELS = {
@@ -65,9 +65,7 @@ def bench(what: str, repeats: int, minutes: float, out: Path | None) -> None:
         write_results(path, content)
         print(f"wrote {path}")
         if "step_milliseconds" in measures:
-            from tdvae_paper.bench import figure  # import matplotlib only if a figure is drawn
-
-            figure.draw(measures["step_milliseconds"], curves, out / "bench.png")
+            _draw(measures["step_milliseconds"], curves, out / "bench.png")
             print(f"wrote {out / 'bench.png'}")
 
 
@@ -121,3 +119,31 @@ def _jump_ratio(learner: Learner, repeats: int) -> list[float]:
     with torch.no_grad():
         state = model.sample_state(model.initial(64), 4)
     return ratios(lambda: rollout(model, state, [1] * 100), lambda: rollout(model, state, [100]), repeats)
+
+
+def _draw(costs: Measures, curves: dict[str, moving_mnist.LossCurve], path: Path) -> None:
+    """Draw the cost of a training step by size and, if there are ``curves``, held-out loss against training time."""
+    import matplotlib.pyplot as plt
+
+    names = list(dict.fromkeys(key.split("=")[0] for key in costs))
+    figure, axes = plt.subplots(1, len(names) + bool(curves), figsize=(3.4 * (len(names) + bool(curves)), 3.4))
+    for name, panel in zip(names, axes, strict=False):
+        sizes = [int(key.split("=")[1]) for key in costs if key.startswith(f"{name}=")]
+        panel.plot(sizes, [costs[f"{name}={size}"]["mean"] for size in sizes], "o-", color="#d1495b")
+        panel.set(xlabel=name, ylim=(0, None))
+    axes[0].set_ylabel("ms per training step")
+    if curves:
+        _draw_loss_curves(axes[-1], curves)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _draw_loss_curves(axes: Any, curves: dict[str, moving_mnist.LossCurve]) -> None:
+    colours = ["#333333", "#9fc5e8", "#2e6f95", "#d1495b"]
+    for colour, (name, curve) in zip(colours, curves.items(), strict=True):
+        axes.plot([t / 60 for t in curve.seconds], curve.losses, color=colour, label=name)
+    axes.axhline(curves["plain"].losses[-1], color="#999999", linestyle=":", lw=1)
+    axes.set(xlabel="minutes of training", ylabel="held-out nats per frame", xscale="log")
+    axes.legend(frameon=False, fontsize=8)

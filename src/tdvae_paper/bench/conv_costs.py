@@ -21,10 +21,11 @@ from tdvae.models import ConvTDVAEConfig, build
 from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures, results, write_results
 from tdvae.reporting.tables import Block, Table, show
-from tdvae.reporting.timing import peak_megabytes
 from tdvae.training.config import TrainConfig, make_optimizers
 from tdvae.types import Sequences
-from tdvae_paper.first_person.presets import MODELS
+from tdvae_paper.first_person.experiment import MODELS
+from tdvae_paper.jobs import start_worker
+from tdvae_paper.timing import peak_megabytes
 
 LAYERS = (1, 2, 4, 8, 16)
 TRAIN = TrainConfig(batch_size=16, pairs=4)
@@ -45,8 +46,7 @@ class Cost:
 
 
 def cost_of(config: ConvTDVAEConfig, repeats: int) -> Cost:
-    """Measure whole training steps (loss, gradient, clipping, optimiser) in one thread. Call it in a fresh process."""
-    torch.set_num_threads(1)
+    """Measure whole training steps (loss, gradient, clipping, optimiser). Call it in a fresh process."""
     x = torch.randint(256, (TRAIN.batch_size, FRAMES, *config.event_shape)) / 255
     batch = Sequences(x, torch.full((TRAIN.batch_size,), FRAMES))
     pairs = Uniform(1, 5).sample(batch.lengths, TRAIN.pairs, torch.Generator().manual_seed(0))
@@ -82,7 +82,7 @@ def costs(model: ConvTDVAEConfig, layers: tuple[int, ...], repeats: int) -> Meas
     for count in layers:
         for checkpointing in (False, True):
             config = replace(model, layers=count, checkpointing=checkpointing)
-            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), start_worker) as process:
                 cost = process.submit(cost_of, config, repeats).result()
             suffix = "_checkpointing" if checkpointing else ""
             half_range = (max(cost.seconds) - min(cost.seconds)) / 2

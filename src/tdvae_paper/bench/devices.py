@@ -27,9 +27,9 @@ from tdvae.models import LSTM, GatedMaps, Gaussian, TDVAEConfig, build
 from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, Table, cell
-from tdvae.reporting.timing import median_and_range, seconds
 from tdvae.training.config import TrainConfig, make_optimizers
 from tdvae.training.loop import TensorLearner
+from tdvae_paper.timing import median_and_range, seconds
 
 PROCESSES = 2
 BATCHES = (128, 256)  # sequences of one step, for all processes together

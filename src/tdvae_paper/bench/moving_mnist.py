@@ -17,12 +17,12 @@ from tdvae.jumps import Uniform
 from tdvae.models import TDVAEConfig, build
 from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
-from tdvae.reporting.timing import median_and_range, peak_megabytes, ratios, seconds
 from tdvae.training.config import TrainConfig, make_optimizers, rate_factor
 from tdvae.types import Pairs, Sequences
-from tdvae_paper.moving_mnist.moving_digits import MovingDigits, MovingSequences, draw_sequences, synthetic_digits
-from tdvae_paper.moving_mnist.presets import LONGEST, PRESETS
-from tdvae_paper.moving_mnist.sequences import digits_of
+from tdvae_paper.moving_mnist.experiment import PRESETS, digits_of
+from tdvae_paper.moving_mnist.measures import LONGEST
+from tdvae_paper.moving_mnist.moving_digits import MovingSequences, draw_sequences, synthetic_digits
+from tdvae_paper.timing import median_and_range, peak_megabytes, ratios, seconds
 
 PLAIN_MODEL = PRESETS["paper"].model
 PLAIN_TRAIN = TrainConfig(batch_size=512, pairs=1, learning_rate=5e-4, accelerator="cpu")
@@ -59,7 +59,7 @@ class Step:
 
 def frames(length: int = 20, n: int = 512) -> Sequences:
     """Return sequences of synthetic digits. They are enough for timing, and need no download."""
-    drawn = draw_sequences(MovingDigits(length=length), synthetic_digits(200, 0), n, 0)
+    drawn = draw_sequences(synthetic_digits(200, 0), n, 0, length)
     return drawn.select(torch.arange(n))
 
 
@@ -162,8 +162,8 @@ def train_to_loss(minutes: float, evaluate_every: float) -> dict[str, LossCurve]
     """
     preset = PRESETS["cpu"]
     train_digits, _, test_digits = digits_of(preset)
-    data = draw_sequences(preset.frames, train_digits, preset.train_sequences, 0)
-    test = draw_sequences(preset.frames, test_digits, HELD_OUT, 1)
+    data = draw_sequences(train_digits, preset.train_sequences, 0)
+    test = draw_sequences(test_digits, HELD_OUT, 1)
     curves: dict[str, LossCurve] = {}
     for name, (model, train, all_frames) in METHODS.items():
         goal, limit = (curves["plain"].losses[-1], 12 * minutes) if curves else (None, 60 * minutes)

@@ -4,7 +4,3 @@ rollouts in jumps.
 The same model is trained twice on the same recording: ``tdvae`` on jumps of up to 40 steps, ``step_by_step`` on single
 steps, so that longer predictions need a rollout. The models are not given actions, neither past nor future.
 """
-
-from tdvae_paper.first_person.experiment import FirstPerson
-
-EXPERIMENT = FirstPerson()

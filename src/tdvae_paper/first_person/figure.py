@@ -20,7 +20,7 @@ from tdvae.rollouts import belief_at
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
 from tdvae_paper.first_person import measures as measuring
-from tdvae_paper.first_person.tables import LABELS
+from tdvae_paper.first_person.experiment import LABELS
 
 STATES, FUTURES = 3, 5  # of Fig. 5
 BELIEFS, ROLLOUTS = 2, 4  # number of moments drawn

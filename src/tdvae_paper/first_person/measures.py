@@ -1,4 +1,4 @@
-"""Measures of the first-person experiment: densities of later frames, spreads of futures, motion, poses.
+"""Measures of the first-person experiment: densities of later frames, spreads of futures, motion, poses, baselines.
 
 Frames are (N, 3, H, W) in [0, 1]. A moment is a held-out window of which the model observes the first t1 frames.
 """
@@ -19,10 +19,10 @@ from tdvae.distributions import DiscretisedLogistic, Distribution
 from tdvae.errors import InputError
 from tdvae.likelihood import log_mean_exp, pair_log_weights, steps_log_weights
 from tdvae.models import TDVAE, Model
-from tdvae.reporting.timing import seconds
 from tdvae.rollouts import belief_at, rollout
 from tdvae.types import Belief, Pairs, Sequences, State
 from tdvae_paper.probes import linear_fit
+from tdvae_paper.timing import seconds
 
 BATCH_SIZE = 16  # moments per batch
 COARSE_SIDE = 16  # motion is measured on frames averaged to this many pixels a side, to ignore texture
@@ -30,6 +30,8 @@ JUMPS = 4  # jumps per rollout, or fewer if the window is too short
 RECENT_STEPS = 8  # time steps over which motion is predicted from a belief
 RIDGES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 REPEATS = 5  # of each timing
+
+LEVELS = DiscretisedLogistic.LEVELS
 
 ByJump = dict[str, float]  # δt → number
 
@@ -256,3 +258,61 @@ def r_squared(predicted: Tensor, truth: Tensor) -> float:
 
 def _batches(moments: FrameWindows) -> Iterator[Sequences]:
     return (moments.select(index) for index in torch.arange(len(moments)).split(BATCH_SIZE))
+
+
+# Baselines: the marginal of each pixel, and a copy of the last frame
+
+
+@dataclass(frozen=True)
+class Marginal:
+    """Histogram of the 256 values of each pixel and colour."""
+
+    log_p: Tensor  # (D, 256)
+
+    @classmethod
+    def fit(cls, frames: Tensor, extra: float) -> Marginal:
+        """Fit to frames (N, ...). ``extra`` is added to every count, so that no value has probability 0."""
+        counts = torch.zeros(frames[0].numel(), LEVELS)
+        for batch in frames.split(BATCH_SIZE):
+            values = _bytes(batch)
+            counts.scatter_add_(1, values.T, torch.ones_like(values.T, dtype=counts.dtype))
+        counts += extra
+        return cls(torch.log(counts / counts.sum(1, keepdim=True)))
+
+    def log_prob(self, frames: Tensor) -> Tensor:
+        """Return the log probability of each frame, (N,)."""
+        return torch.stack([self.log_p.gather(1, _bytes(frame[None]).T).sum() for frame in frames])
+
+
+@dataclass(frozen=True)
+class LastFrame:
+    """Prediction from the last frame: each value has a mixture of discretised logistics around it and a uniform."""
+
+    weights: Tensor  # mixture weights: one for each of SCALES, then that of the uniform distribution
+
+    SCALES = tuple(0.002 * 2 ** (k / 1.5) for k in range(13))  # 0.002 to 0.5 of the range of values
+
+    @classmethod
+    def fit(cls, seen: Tensor, later: Tensor, rounds: int = 30) -> LastFrame:
+        """Fit the mixture weights to ``later`` frames given ``seen`` ones by expectation maximisation."""
+        log_p = cls._components(seen, later).flatten(1)
+        weights = torch.full((len(log_p),), 1 / len(log_p))
+        for _ in range(rounds):
+            weights = torch.softmax(log_p + weights.log()[:, None], dim=0).mean(1).clamp(min=1e-6)
+        return cls(weights / weights.sum())
+
+    def log_prob(self, seen: Tensor, later: Tensor) -> Tensor:
+        """Return the log probability of each later frame, (N,)."""
+        log_weights = self.weights.log().view(-1, *[1] * later.ndim)
+        return torch.logsumexp(log_weights + self._components(seen, later), dim=0).flatten(1).sum(1)
+
+    @classmethod
+    def _components(cls, seen: Tensor, later: Tensor) -> Tensor:
+        """Return the log probabilities under each component, (scales + 1, N, 3, H, W)."""
+        scales = [torch.full_like(seen, math.log(scale)) for scale in cls.SCALES]
+        logistics = [DiscretisedLogistic(seen, scale, event_ndim=0).log_prob(later) for scale in scales]
+        return torch.stack([*logistics, torch.full_like(seen, -math.log(LEVELS))])
+
+
+def _bytes(frames: Tensor) -> Tensor:
+    return (frames.flatten(1) * (LEVELS - 1)).round().long()

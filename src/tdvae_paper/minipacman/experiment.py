@@ -61,8 +61,8 @@ class MiniPacman(Experiment[Preset]):
     def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
         return [together(by_method) for by_method in by_seed(measures).values()]
 
-    def extras(self, preset: Preset) -> dict[str, Any]:
-        return {"parameters": parameters(preset)}
+    def complete(self, preset: Preset, content: dict[str, Any], replicates: list[Measures]) -> None:
+        content["parameters"] = parameters(preset)
 
     def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
         return {self.name: tables.models(content), f"{self.name}_in_full": tables.models_in_full(content)}

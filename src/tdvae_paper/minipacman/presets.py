@@ -25,7 +25,7 @@ from tdvae.nn.dense import Maps
 from tdvae.objectives import Objective, next_step_loss, state_space_loss, tdvae_loss
 from tdvae.reporting.results import Measures
 from tdvae.training import TrainConfig
-from tdvae_paper.recipe import MUON
+from tdvae_paper.experiment import MUON
 
 OBJECTIVES: dict[str, Objective] = {
     "tdvae": partial(tdvae_loss, gradient="path"),

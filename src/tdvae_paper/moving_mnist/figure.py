@@ -13,9 +13,8 @@ from torch import Tensor
 from tdvae.models import Model
 from tdvae.reporting.results import Measures
 from tdvae.training.config import derive_seed
-from tdvae_paper.moving_mnist.measures import JUMPS, Rollouts, roll
+from tdvae_paper.moving_mnist.measures import JUMPS, LONGEST, Rollouts, roll
 from tdvae_paper.moving_mnist.moving_digits import MovingSequences
-from tdvae_paper.moving_mnist.presets import LONGEST
 
 ROWS = 8
 SEEN = 12  # frames filtered before the drawn rollouts
@@ -52,7 +51,7 @@ def animate(model: Model, test: MovingSequences, seed: int, path: Path) -> None:
 
 
 def _examples(model: Model, test: MovingSequences, seed: int) -> Rollouts:
-    first = MovingSequences(test.settings, test.digits, test.image[:ROWS], test.start[:ROWS], test.direction[:ROWS])
+    first = MovingSequences(test.digits, test.image[:ROWS], test.start[:ROWS], test.direction[:ROWS], test.length)
     torch.manual_seed(derive_seed(seed, 2))
     return roll(model, first, SEEN, given_dt=False)
 

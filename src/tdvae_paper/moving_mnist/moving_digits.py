@@ -15,19 +15,7 @@ from tdvae.errors import InputError
 from tdvae.types import Sequences
 from tdvae_paper.moving_mnist.mnist import SIDE, Digits
 
-
-@dataclass(frozen=True)
-class MovingDigits:
-    """Settings of the sequences; the defaults are those of the paper."""
-
-    length: int = 20
-    """Number of frames T."""
-    binarised: bool = True
-    """If true, pixels dy one half are 1 and all others 0; otherwise pixels are grey values in [0, 1]."""
-
-    def __post_init__(self) -> None:
-        if self.length < 1:
-            raise InputError(f"length: expected at least 1 frame, got {self.length}")
+LENGTH = 20  # frames T of a sequence, as in the paper
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,13 +25,15 @@ class MovingSequences:
     The drawn values are public fields, so that evaluations can compare with them. Each tensor is (n,) int64.
     """
 
-    settings: MovingDigits
     digits: Digits
     image: Tensor  # index into digits
     start: Tensor  # shift of the digit to the right in the first frame, 0 … 27
     direction: Tensor  # 1 to the right, -1 to the left
+    length: int = LENGTH
 
     def __post_init__(self) -> None:
+        if self.length < 1:
+            raise InputError(f"length: expected at least 1 frame, got {self.length}")
         for name, low, high in (("image", 0, len(self.digits) - 1), ("start", 0, SIDE - 1), ("direction", -1, 1)):
             _check_indices(name, getattr(self, name), low, high)
             if len(getattr(self, name)) != len(self.image):
@@ -60,7 +50,7 @@ class MovingSequences:
 
     @property
     def lengths(self) -> Tensor:
-        return torch.full((len(self),), self.settings.length)
+        return torch.full((len(self),), self.length)
 
     @property
     def labels(self) -> Tensor:
@@ -68,27 +58,26 @@ class MovingSequences:
         return self.digits.labels[self.image]
 
     def still(self, index: Tensor) -> Tensor:
-        """Return the unshifted digits of the sequences at ``index``, binarised as their frames: (N, 28, 28)."""
+        """Return the unshifted digits of the sequences at ``index``, binarised at one half: (N, 28, 28)."""
         _check_indices("index", index, 0, len(self) - 1)
-        images = self.digits.images[self.image[index]]
-        return (images > 127).float() if self.settings.binarised else images.float() / 255
+        return (self.digits.images[self.image[index]] > 127).float()
 
     def shift(self, index: Tensor) -> Tensor:
         """Return the shift of the digit to the right in each frame, (N, T), in 0 … 27."""
         _check_indices("index", index, 0, len(self) - 1)
-        steps = torch.arange(self.settings.length)
+        steps = torch.arange(self.length)
         return (self.start[index, None] + self.direction[index, None] * steps) % SIDE
 
     def select(self, index: Tensor) -> Sequences:
-        """Return the sequences at ``index``: x is (N, T, 28, 28) in [0, 1]."""
+        """Return the sequences at ``index``: x is (N, T, 28, 28) of 0 and 1."""
         still, shift = self.still(index), self.shift(index)
         columns = (torch.arange(SIDE) - shift[..., None]) % SIDE
         frames = (*shift.shape, SIDE, SIDE)
         x = still[:, None].expand(frames).gather(-1, columns[:, :, None].expand(frames))
-        return Sequences(x, torch.full((len(index),), self.settings.length))
+        return Sequences(x, torch.full((len(index),), self.length))
 
 
-def draw_sequences(settings: MovingDigits, digits: Digits, n: int, seed: int) -> MovingSequences:
+def draw_sequences(digits: Digits, n: int, seed: int, length: int = LENGTH) -> MovingSequences:
     """Draw ``n`` sequences with uniform digits, start positions and directions.
 
     Sequence i depends only on the seed and on i: with a larger ``n`` the first sequences stay the same. The global
@@ -99,7 +88,7 @@ def draw_sequences(settings: MovingDigits, digits: Digits, n: int, seed: int) ->
     # One random number per sequence: with three tensors drawn one after another, the later ones would depend on n.
     drawn = torch.randint(len(digits) * SIDE * 2, (n,), generator=torch.Generator().manual_seed(seed))
     direction, start, image = 2 * (drawn % 2) - 1, drawn // 2 % SIDE, drawn // (2 * SIDE)
-    return MovingSequences(settings, digits, image, start, direction)
+    return MovingSequences(digits, image, start, direction, length)
 
 
 # The seven segments a … g: centre (u, v) and half extents, in units of the half width and half height of a digit.

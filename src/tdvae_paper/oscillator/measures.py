@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from tdvae.data import OscillatorRecord, OscillatorSettings, from_arrays, simulate
 from tdvae.exact import BankPosterior, OscillatorOracle
+from tdvae.forecasting.monitor import ForecastMonitor
 from tdvae.likelihood import forecast
 from tdvae.models import Model
 from tdvae.reporting.results import Measures
 from tdvae.rollouts import belief_at, rollout
 from tdvae.training.config import derive_seed
-from tdvae.types import Belief
-from tdvae_paper.oscillator.signals import fit_sinusoid
+from tdvae.types import Belief, Sequences
 
 START = 60  # t1: number of observations before the forecast
 HORIZONS = (1, 5, 20, 100)  # δt of the forecast measures
@@ -23,6 +24,12 @@ SKIPS = (20, 100)  # δt of the first jump of the paper's rollouts; STEPS single
 STEPS = 20
 ROLLOUTS = 8  # rollouts per sequence
 SAMPLES = 200  # sampled states per forecast
+# Frequencies of fitted sinusoids: low, high (rad/step), points. Wider than the true range, finer than 21 points resolve
+GRID = (0.05, 0.8, 301)
+WATCHED = 300  # validation sequences of the monitor
+# (quantity, δt, share): the forecast δt steps ahead has more than this share of the attainable information only if the
+# state contains the quantity. Without the velocity the share at δt = 5 is near 0, without the frequency that at 100.
+STAGES = (("position", 1, 0.3), ("velocity", 5, 0.5), ("frequency", 100, 0.3))
 
 TRAIN, VALIDATION, TEST = 101, 102, 103  # purposes of derived seeds: each data set has its own
 
@@ -104,3 +111,50 @@ def _sinusoid_errors(signals: Tensor, test: OscillatorRecord, skip: int) -> tupl
     true_amplitude = test.state[:, START + skip - 1].double().norm(dim=-1)
     frequency_error = (frequency - test.frequency.double()).abs().mean()
     return float(frequency_error), float((amplitude - true_amplitude).abs().mean())
+
+
+def fit_sinusoid(signal: Tensor) -> tuple[Tensor, Tensor]:
+    """Fit sinusoids to signals (..., T) by least squares over a grid. Return frequencies and amplitudes (...)."""
+    frequencies = torch.linspace(*GRID[:2], GRID[2], dtype=torch.float64)
+    time = torch.arange(signal.shape[-1], dtype=torch.float64)
+    angles = frequencies[:, None] * time
+    basis = torch.stack([torch.cos(angles), torch.sin(angles)], dim=-1)  # (F, T, 2)
+    q, r = torch.linalg.qr(basis)
+    projections = torch.einsum("...t,ftc->...fc", signal.double(), q)
+    best = projections.square().sum(-1).argmax(-1)
+    chosen = projections.gather(-2, best[..., None, None].expand(*best.shape, 1, 2))
+    coefficients = torch.linalg.solve_triangular(r[best], chosen.mT, upper=True)
+    return frequencies[best], coefficients.squeeze(-1).norm(dim=-1)
+
+
+@dataclass(frozen=True)
+class OscillatorMonitor(ForecastMonitor):
+    """Forecasts of the published measures on validation sequences. ``limits`` has (exact, marginal) NLL by δt."""
+
+    limits: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    @classmethod
+    def watching(
+        cls, model: Model, settings: OscillatorSettings, validation: Sequences, seed: int
+    ) -> OscillatorMonitor:
+        some = validation.select(torch.arange(min(len(validation), WATCHED)))
+        oracle = OscillatorOracle(settings)
+        posterior = oracle.observe(some.x[:, :START])
+        limits = {}
+        for dt in HORIZONS:
+            future = some.x[:, START + dt - 1].double()
+            exact, marginal = oracle.forecast(posterior, dt), oracle.marginal(START + dt - 1)
+            limits[dt] = (-float(exact.log_prob(future).mean()), -float(marginal.log_prob(future).mean()))
+        return cls(model, some, HORIZONS, (START,), (START,), seed, limits=limits)
+
+    def measure(self) -> dict[str, float]:
+        """The NLL by δt with its share of the attainable information."""
+        measured = super().measure()
+        for dt, (exact, marginal) in self.limits.items():
+            measured[f"share/{dt}"] = (marginal - measured[f"forecast/{dt}"]) / (marginal - exact)
+        return measured
+
+    def in_words(self, measured: dict[str, float]) -> str:
+        """What the state contains: "has position, velocity"; "no position yet" at the start."""
+        known = [quantity for quantity, dt, share in STAGES if measured[f"share/{dt}"] > share]
+        return f"has {', '.join(known)}" if known else "no position yet"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from tdvae.models.config import LatentConfig
 from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, Table, by_key
+from tdvae.training import FitResult
 from tdvae_paper.experiment import Experiment, Task, TrainedRun, Training, by_seed
 from tdvae_paper.own_data import peers
 from tdvae_paper.own_data.sets import SERIES, load
@@ -101,12 +103,11 @@ class OwnDataSets(Experiment[Preset]):
             for model in ("tdvae", "next_step")
         ]
 
-    def training(self, preset: Preset, task: Task) -> Training:
+    def training(self, preset: Preset, task: Task) -> Callable[..., FitResult]:
         own = _own_data(preset, task)
         chosen = recipe(own, steps=preset.steps, seed=task.seed, **preset.model)
         if not task.variant.endswith("next_step"):
-            start = partial(candidates(own, preset.steps, task.seed, **preset.model).fit, own)
-            return Training(chosen.learner, own.train, chosen.jumps, chosen.config, own.validation, start=start)
+            return partial(candidates(own, preset.steps, task.seed, **preset.model).fit, own)
         chosen = _next_step(chosen, preset, task)
         model, checked = chosen.learner.model, own.validated
         monitor = ForecastMonitor.up_to(own.longest_jump, model, checked.sequences, task.seed, checked.context)

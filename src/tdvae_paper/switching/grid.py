@@ -66,8 +66,8 @@ G = TypeVar("G", bound=Grid)
 class GridExperiment(Experiment[G]):
     """A grid of cells, each with the accuracies of its methods and the exact limit. A replicate is one run."""
 
-    def overall(self, preset: G, seeds: list[int], replicates: list[Measures]) -> Measures:
-        return exact_limit(preset, seeds[0])
+    def complete(self, preset: G, content: dict[str, Any], replicates: list[Measures]) -> None:
+        content["measures"] |= exact_limit(preset, content["seeds"][0])
 
     def made(self, content: dict[str, Any]) -> str:
         return (
@@ -75,9 +75,6 @@ class GridExperiment(Experiment[G]):
             f"data and noise differ; {time_of(content)}. The limit's ± is its standard error. The paper shows "
             "this experiment in a figure and gives no number."
         )
-
-    def heading(self, content: dict[str, Any]) -> str:
-        return f"{self.title}, preset {content['preset']}, {number_of_runs(content)} runs a cell"
 
 
 def table_of_cells(measures: dict[str, Any], labels: dict[str, str]) -> Table:

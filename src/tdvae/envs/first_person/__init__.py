@@ -1,9 +1,7 @@
-"""First-person 3D worlds: adapters for ViZDoom, MiniWorld, DeepMind Lab and Gymnasium environments with images, agents
-and the recorder."""
+"""First-person 3D worlds: adapters for ViZDoom, MiniWorld and other Gymnasium environments, agents, the recorder."""
 
 from tdvae.envs.first_person.agents import HolderSettings, WalkerSettings
 from tdvae.envs.first_person.from_gymnasium import GymnasiumWorld
-from tdvae.envs.first_person.from_lab import LabWorld
 from tdvae.envs.first_person.from_miniworld import MiniworldWorld
 from tdvae.envs.first_person.from_vizdoom import VizdoomWorld
 from tdvae.envs.first_person.opening import open_world
@@ -13,7 +11,6 @@ from tdvae.envs.first_person.world import Moves, Step, View, World
 __all__ = [
     "GymnasiumWorld",
     "HolderSettings",
-    "LabWorld",
     "MiniworldWorld",
     "Moves",
     "Step",

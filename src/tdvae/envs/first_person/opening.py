@@ -7,9 +7,8 @@ from typing import Any
 import gymnasium
 
 from tdvae.data.recording import check_size
-from tdvae.envs.first_person import corridors, from_lab
+from tdvae.envs.first_person import corridors
 from tdvae.envs.first_person.from_gymnasium import GymnasiumWorld
-from tdvae.envs.first_person.from_lab import LabWorld
 from tdvae.envs.first_person.from_miniworld import MiniworldWorld
 from tdvae.envs.first_person.from_vizdoom import VizdoomWorld
 from tdvae.envs.first_person.world import Moves, World, one_line
@@ -17,17 +16,15 @@ from tdvae.errors import InputError
 
 
 def open_world(env: str, repeat: int | None = None, size: int = 64, moves: Moves | None = None) -> World:
-    """Open the world with the id ``env``: a Gymnasium id, ``module:id``, or ``deepmind_lab:LEVEL``.
+    """Open the world with the id ``env``: a Gymnasium id, or ``module:id``.
 
-    An action is repeated for ``repeat`` steps; the default is 4 in ViZDoom and DeepMind Lab and 1 otherwise. ``moves``
+    An action is repeated for ``repeat`` steps; the default is 4 in ViZDoom and 1 otherwise. ``moves``
     names the actions that walk and turn, for environments of which this package does not know them.
     """
     check_size(size)
-    known = env.startswith((from_lab.PREFIX, "Vizdoom", "MiniWorld-")) or env == corridors.ID
+    known = env.startswith(("Vizdoom", "MiniWorld-")) or env == corridors.ID
     if known and moves is not None:
         raise InputError(f"moves: expected None, because the moves of {env} are known, got {moves}")
-    if env.startswith(from_lab.PREFIX):
-        return LabWorld(env.removeprefix(from_lab.PREFIX), repeat, size)
     if env.startswith("Vizdoom"):
         return VizdoomWorld(env, repeat)
     if env.startswith("MiniWorld-"):

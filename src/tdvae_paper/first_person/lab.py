@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from tdvae.data.images import check_image
-from tdvae.envs.first_person.world import Moves, Pose, Step, View, check_repeat, optional_package
+from tdvae.data.recording import check_size
+from tdvae.envs import first_person as worlds
+from tdvae.envs.first_person.world import Moves, Pose, Step, View, World, check_repeat, optional_package
 from tdvae.errors import InputError
 
 PREFIX = "deepmind_lab:"
@@ -33,6 +35,16 @@ _ACTIONS = {
 _INSTALL_HINT = (
     "build it from DeepMind Lab's sources (no package index has it), or convert public recordings with: tdvae convert"
 )
+
+
+def open_world(env: str, repeat: int | None = None, size: int = 64, moves: Moves | None = None) -> World:
+    """Open a level of DeepMind Lab, given as ``deepmind_lab:LEVEL``, or what `tdvae.envs.first_person` opens."""
+    if not env.startswith(PREFIX):
+        return worlds.open_world(env, repeat, size, moves)
+    check_size(size)
+    if moves is not None:
+        raise InputError(f"moves: expected None, because the moves of {env} are known, got {moves}")
+    return LabWorld(env.removeprefix(PREFIX), repeat, size)
 
 
 class LabWorld:

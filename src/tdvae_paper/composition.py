@@ -1,11 +1,15 @@
-"""The composition experiment: two data sets, models with and without the observed state, NLL by sequence of jumps."""
+"""Composition of jumps: forecasts 20 steps ahead by one jump of 20, by two of 10 and by twenty of 1.
+
+With the observation in the state, a rollout samples an observation after each jump. This experiment measures the cost
+of composition with and without that option, on a pendulum with hidden velocity and on the noisy oscillator.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -29,6 +33,11 @@ AHEAD = 20  # steps ahead of all forecasts
 WAYS: dict[str, list[int]] = {"one jump of 20": [20], "two jumps of 10": [10, 10], "twenty steps": [1] * 20}
 ORIGINS = (20, 28, 36)  # number of observations before each forecast
 DATA, MEASURE = 701, 702  # purposes of derived seeds
+COLOURS = ("#d1495b", "#2e6f95")  # of the kinds of state
+STYLES: dict[str, tuple[Literal["-", "--"], str]] = {
+    "nll": ("-", "mean over sequences"),
+    "nll_median": ("--", "median"),
+}
 
 
 @dataclass(frozen=True)
@@ -132,11 +141,35 @@ class Composition(Experiment[Preset]):
         return {self.name: [by_key(rows, corner=f"NLL of x, {AHEAD} steps ahead, nats")]}
 
     def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
-        from tdvae_paper.composition import figure
-
         path = folder / f"{self.name}.png"
-        figure.draw(content["measures"], SETS, STATES, path)
+        _draw(content["measures"], path)
         return [path]
 
     def made(self, content: dict[str, Any]) -> str:
         return f"`{content['command']}`, seeds {seeds_of(content)}: {time_of(content)}."
+
+
+def _draw(measures: Measures, path: Path) -> None:
+    """Draw a panel for each data set, with the mean and the median over sequences."""
+    import matplotlib.pyplot as plt
+    from matplotlib.lines import Line2D
+
+    figure, axes = plt.subplots(1, len(SETS), figsize=(10, 3.4), layout="constrained", squeeze=False)
+    for panel, (name, title) in zip(axes[0], SETS.items(), strict=True):
+        for colour, state in zip(COLOURS, STATES, strict=True):
+            for measure, (style, _) in STYLES.items():
+                by_way = measures[measure][name][state]
+                panel.plot(list(by_way), [entry["mean"] for entry in by_way.values()], style, color=colour, marker="o")
+        panel.set_title(title, fontsize=10)
+        panel.set_ylabel("NLL 20 steps ahead, nats")
+        panel.margins(x=0.1)
+    handles = [Line2D([], [], color=colour) for colour in COLOURS]
+    handles += [Line2D([], [], color="black", linestyle=style) for style, _ in STYLES.values()]
+    labels = [*STATES.values(), *(label for _, label in STYLES.values())]
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=100)
+    plt.close(figure)
+
+
+EXPERIMENT = Composition()
