@@ -15,7 +15,7 @@ from tdvae import cli
 from tdvae.forecasting.choice import FOLDER, SCORES_FILE, Candidates, candidates
 from tdvae.forecasting.recipe import StateKind
 from tdvae.jumps import Widening
-from tdvae.models import Readout, ResidualMaps
+from tdvae.models import Gaussian, Readout, ResidualMaps
 from tdvae.storage import RunFolder
 from tdvae.storage.files import read_checked
 
@@ -62,7 +62,7 @@ def test_vectors_of_numbers_have_a_candidate_of_each_state(data: tdvae.OwnData) 
 def test_classes_and_a_given_state_have_one_candidate(data: tdvae.OwnData) -> None:
     classes = tdvae.prepare(np.random.default_rng(0).integers(0, 3, (40, 30)), longest_jump=4)
     assert len(_made(classes).recipes) == 1
-    assert len(candidates(data, **SMALL, state="latent").recipes) == 1
+    assert len(candidates(data, **SMALL, decoder=Gaussian()).recipes) == 1
 
 
 def test_the_recipes_differ_in_their_state_only(data: tdvae.OwnData) -> None:
@@ -98,7 +98,7 @@ def test_a_resumed_choice_ends_as_an_uninterrupted_one(stopped: str, data: tdvae
 
     with pytest.MonkeyPatch.context() as patch:
         if stopped == "in the second candidate":
-            patch.setattr(Widening, "sample", _stopping_after(6, Widening.sample))  # 4 calls in each training
+            patch.setattr(Widening, "sample", _stopping_after(5, Widening.sample))  # 4 calls in the first training
         elif stopped == "before the copy":
             patch.setattr(RunFolder, "copy_from", _stopping_after(0))
         else:

@@ -42,7 +42,7 @@ from tdvae.models import (
 from tdvae.models.config import ModelConfig
 from tdvae.storage import RunFolder, checkpoint
 from tdvae_paper.chrono_lstm import ChronoLSTM
-from tdvae_paper.first_person.presets import MODELS as FIRST_PERSON
+from tdvae_paper.first_person.experiment import MODELS as FIRST_PERSON
 from tdvae_paper.minipacman.presets import JUMPS_PRESETS, OBSERVED_PRESETS
 from tdvae_paper.minipacman.presets import PRESETS as MINIPACMAN
 from tests.test_models import CONFIGS, NEXT_STEP, STATE_SPACE

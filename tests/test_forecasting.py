@@ -195,8 +195,7 @@ def test_weights_are_chosen_by_forecasts(tmp_path: Path) -> None:
 def test_a_run_keeps_its_calibration_and_logs_it(tmp_path: Path) -> None:
     train, validation, _ = split(from_npz(save_signals(tmp_path / "signals.npz")), seed=0)
     recipe = tdvae.recipe(train, longest_jump=2, steps=3)
-    result = recipe.fit(train, validation, tmp_path / "run", progress="none")
-    assert result.finished["improved"] == 0  # three steps teach nothing: the model stays the regression
+    recipe.fit(train, validation, tmp_path / "run", progress="none")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     name = "calibration/jump_noise_scales/2"
     scale = next(line[name] for line in lines if name in line)

@@ -16,6 +16,7 @@ from tdvae.objectives import Learner
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, flat
 from tdvae.saved import SavedModel
+from tdvae.storage import checkpoint
 from tdvae.training import TrainConfig
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
@@ -137,8 +138,8 @@ def held_out(preset: Preset, seed: int) -> MovingSequences:
 def digit_classifier(preset: Preset) -> Classifier:
     """Load the digit classifier of a preset from the data cache. If there is none, train it on the training digits."""
     digits = "synthetic" if preset.synthetic else "mnist"
-    folder = data_folder("moving_mnist") / f"classifier-{digits}-bits-{preset.classifier_steps}-steps"
-    return classifier(folder, digits_of(preset)[0], preset.classifier_steps, seed=0)
+    name = f"classifier-{digits}-bits-{preset.classifier_steps}-steps-{checkpoint.FORMAT}"
+    return classifier(data_folder("moving_mnist") / name, digits_of(preset)[0], preset.classifier_steps, seed=0)
 
 
 class MovingMNISTRuns(ExperimentRuns):

@@ -167,8 +167,7 @@ def _state_of(model: Model) -> dict[str, float]:
     """1 for the state that was chosen, 0 for the others; the mean over seeds is how often it was chosen."""
     assert isinstance(model, TDVAE)
     assert isinstance(model.config, LatentConfig)
-    chosen = "linear" if model.linear is not None else "observed" if model.config.observed_state else "latent"
-    return {kind: float(kind == chosen) for kind in get_args(StateKind)}
+    return {kind: float(kind == model.config.state) for kind in get_args(StateKind)}
 
 
 def _next_step(chosen: Recipe, preset: Preset, task: Task) -> Recipe:
