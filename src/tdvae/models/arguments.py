@@ -68,13 +68,13 @@ def check_state(model: RecurrentModel, state: State) -> None:
     if not all(isinstance(tensor, Tensor) for tensor in given):
         raise ArgumentTypeError(f"state: expected tensors, got {checks.shown(given[0])}; {State.made_by}")
     sizes = tuple(layer.shape[-1] if layer.ndim else 0 for layer in layers)
-    other_x = state.x is not None and (model.x_0 is None or state.x.shape[-1:] != model.x_0.shape)
+    other_x = state.x is not None and (model.memory is None or state.x.shape[-1] != model.memory.size)
     if sizes != model.state_sizes or len({tensor.shape[:-1] for tensor in given}) > 1 or other_x:
         raise InputError(
             f"state: expected one of this model, with layers of the sizes {model.state_sizes}, got "
             f"{[tuple(layer.shape) for layer in layers]}; {State.made_by}"
         )
-    if model.x_0 is not None and state.x is None:
+    if model.memory is not None and state.x is None:
         raise InputError(
             "state: expected an observation x, since the model has state='observed', got None; take states from "
             "model.sample_state(belief, n) and beliefs from model.initial and model.update"

@@ -17,11 +17,12 @@ from tdvae.checks import Samples, checked
 from tdvae.distributions import Categorical, Distribution, PointMass
 from tdvae.errors import InputError
 from tdvae.models import arguments
-from tdvae.models.config import LatentConfig, ModelConfig, RecurrentConfig
+from tdvae.models.config import ModelConfig, RecurrentConfig
 from tdvae.models.decoders import Decoder
 from tdvae.nn.conv import FrameEncoder
 from tdvae.nn.dense import ObservationEncoder
 from tdvae.nn.ladder import Conditional, LadderDistribution
+from tdvae.nn.memory import MapMemory, Memory
 from tdvae.nn.recurrent import BeliefNetwork
 from tdvae.types import Belief, Latent, Origin, Sequences, State, combine_states
 
@@ -163,13 +164,13 @@ class RecurrentModel(Model):
         super().__init__()
         self.config = config
         self.encoder, self.belief, self.read = encoder, belief, read
-        # Learned features of x_0, before the first observation, for models whose state includes the observation.
-        self.x_0: nn.Parameter | None = None
-        if isinstance(config, LatentConfig) and isinstance(encoder, ObservationEncoder) and config.state == "observed":
-            self.x_0 = nn.Parameter(torch.zeros(encoder.features_size))
+        # What was observed and is a part of the state; None if z alone is the state.
+        self.memory: Memory | None = None
+        if isinstance(config, RecurrentConfig) and isinstance(encoder, ObservationEncoder):
+            self.memory = config.build_memory(encoder)
 
     def initial(self, batch_size: Samples) -> Belief:
-        x = None if self.x_0 is None else self.x_0.expand(batch_size, -1)
+        x = None if self.memory is None else self.memory.first().expand(batch_size, -1)
         return replace(self.belief.initial(batch_size), x=x)
 
     def update(
@@ -183,8 +184,12 @@ class RecurrentModel(Model):
         self, belief: Belief, x: Tensor, observed: Tensor | None, a: Tensor | None = None, r: Tensor | None = None
     ) -> Belief:
         """`update` of checked arguments, with the mask of the observation."""
-        updated = self.belief.step(belief, self._belief_inputs(x, observed, a, r))
-        return updated if self.x_0 is None else replace(updated, x=self.features(x, observed))
+        known = self.known(belief.x, None if a is None else a[:, None])
+        updated = self.belief.step(belief, self._belief_inputs(x, observed, a, r, known))
+        if self.memory is None:
+            return updated
+        one = torch.ones(len(x), dtype=torch.long, device=x.device)
+        return replace(updated, x=self.features_after(belief.x, x, one, None if a is None else a[:, None], observed))
 
     @torch.no_grad()
     def belief_features(self, belief: Belief, kind: FeatureKind = "code") -> Tensor:
@@ -198,17 +203,55 @@ class RecurrentModel(Model):
             raise InputError(f"kind: expected 'code', since the model has no belief p_B(z | b), got {kind!r}")
         return b
 
-    def features(self, x: Tensor, observed: Tensor | None = None) -> Tensor | None:
-        """The features of an observation for p_T and p_D; None if the state does not include the observation."""
-        if self.x_0 is None:
-            return None
-        assert isinstance(self.encoder, ObservationEncoder)
+    def _observation_features(self, x: Tensor, observed: Tensor | None) -> Tensor:
+        assert isinstance(self.encoder, ObservationEncoder)  # only such models have a memory
         return self.encoder.features(x, observed)
 
+    def features_after(
+        self,
+        before: Tensor | None,
+        x: Tensor,
+        dt: Tensor,
+        actions: Tensor | None = None,
+        observed: Tensor | None = None,
+    ) -> Tensor | None:
+        """What is remembered after a jump of ``dt`` steps to the observation x; None if z alone is the state."""
+        if self.memory is None or before is None:
+            return None
+        return self.memory.after(before, x, self._observation_features(x, observed), dt, actions)
+
+    def features_through(self, sequences: Sequences) -> Tensor | None:
+        """What is remembered at all times 0 … T, (N, T + 1, E)."""
+        if self.memory is None:
+            return None
+        features = self._observation_features(sequences.x, sequences.observed)
+        return self.memory.through(sequences.x, features, sequences.actions)
+
     def features_at(self, sequences: Sequences, t: Tensor) -> Tensor | None:
-        """The features of x_t at times t (N, ...) of each sequence, (N, ..., E); learned ones for t = 0."""
-        features = self.features(*sequences.at(t.clamp(min=1)))
-        return None if features is None or self.x_0 is None else torch.where((t > 0)[..., None], features, self.x_0)
+        """What is remembered at times t (N, ...) of each sequence, (N, ..., E)."""
+        features = self.features_through(sequences)
+        rows = torch.arange(len(t), device=t.device).view(-1, *[1] * (t.ndim - 1))
+        return None if features is None else features[rows, t]
+
+    def known(self, x: Tensor | None, actions: Tensor | None) -> Tensor | None:
+        """What a map shows of the place where an action (..., 1, A) leads, for the belief network; None: no map."""
+        if not isinstance(self.memory, MapMemory) or x is None:
+            return None
+        features: Tensor = self.memory(x, torch.ones(x.shape[:-1], dtype=torch.long, device=x.device), actions)
+        return features
+
+    def known_through(self, sequences: Sequences) -> Tensor | None:
+        """`known` before each x_t of whole sequences, (N, T, F)."""
+        if not isinstance(self.memory, MapMemory):
+            return None
+        before = self.features_through(sequences)
+        assert before is not None
+        assert sequences.actions is not None
+        return self.known(before[:, :-1], sequences.actions[:, :, None])
+
+    def remembered(self, state: State, dt: Tensor, actions: Tensor | None) -> State:
+        """The state with the features of its memory that p_T and p_D are given in a jump."""
+        return state if self.memory is None or state.x is None else replace(state, x=self.memory(state.x, dt, actions))
 
     @cached_property
     def belief_shapes(self) -> list[tuple[int, ...]]:
@@ -224,17 +267,19 @@ class RecurrentModel(Model):
 
     def observation(self, state: State) -> Tensor:
         """The observation in a state, (..., *event), for models whose state includes it; NaN where it was missing."""
-        if self.x_0 is None:
+        if self.memory is None:
             raise InputError("state: expected a model with state='observed', got state='latent'; use decode")
         arguments.check_state(self, state)
         assert isinstance(self.encoder, ObservationEncoder)
         assert state.x is not None
+        if isinstance(self.memory, MapMemory):
+            return self.memory.observation(state.x)
         return self.encoder.observation(state.x)
 
     def _decode_state(self, decoder: Decoder, state: State) -> Distribution:
         """Implementation of `decode` for models with a latent state."""
         arguments.check_state(self, state)
-        if self.x_0 is None or state.origin is not None:
+        if self.memory is None or state.origin is not None:
             decoded: Distribution = decoder(state.z, state.origin)
             return decoded
         x, ndim = self.observation(state), len(self.config.event_shape)
@@ -244,12 +289,12 @@ class RecurrentModel(Model):
         assert self.config.classes is not None
         return Categorical(F.one_hot(x, self.config.classes).to(state.z.layers[0].dtype).log(), ndim)
 
-    def _sample_step(self, step: Step) -> State:
-        """Draw z_t2 from a step, and x_t2 if the state includes the observation."""
+    def _sample_step(self, step: Step, before: State, dt: Tensor, actions: Tensor | None) -> State:
+        """Draw z_t2 from a step of ``dt`` from the state ``before``, and x_t2 if the state includes the observation."""
         z, _ = step.p_T.sample()
-        if self.x_0 is None:
+        if self.memory is None:
             return State(z)
-        return State(z, self.features(step.p_D(z).sample()), step.origin)
+        return State(z, self.features_after(before.x, step.p_D(z).sample(), dt, actions), step.origin)
 
     def filter(self, sequences: Sequences) -> Beliefs:
         """The beliefs at all times. Codes beyond the length of a sequence are not defined, and may not be computed."""
@@ -265,16 +310,20 @@ class RecurrentModel(Model):
     def _codes(self, sequences: Sequences) -> Tensor:
         """b_0 … b_T before the readout, (N, T + 1, C)."""
         first = self.belief.initial(len(sequences))
-        inputs = self._belief_inputs(sequences.x, sequences.observed, sequences.actions, sequences.rewards)
+        known = self.known_through(sequences)
+        inputs = self._belief_inputs(sequences.x, sequences.observed, sequences.actions, sequences.rewards, known)
         codes, _ = self.belief.scan(first, inputs)
         return torch.cat([first.code[:, None], codes], dim=1)
 
-    def _belief_inputs(self, x: Tensor, observed: Tensor | None, a: Tensor | None, r: Tensor | None) -> Tensor:
-        """The inputs of the belief network at each time step: encoded x_t, the action before it, and its reward."""
+    def _belief_inputs(
+        self, x: Tensor, observed: Tensor | None, a: Tensor | None, r: Tensor | None, known: Tensor | None
+    ) -> Tensor:
+        """The inputs of the belief network at each time step: encoded x_t, what a map showed of the place, the action
+        before x_t, and its reward."""
         encoded: Tensor = self.encoder(x, observed)
         if a is None and r is None:
             return encoded
-        parts = [encoded]
+        parts = [encoded] if known is None else [encoded, known]
         if a is not None:
             parts.append(a.to(encoded.dtype))
         if r is not None:

@@ -16,6 +16,7 @@ from tdvae.errors import ArgumentTypeError, InputError
 from tdvae.models.decoders import Bits, Classes, Coordinates, Decoder, DecoderConfig, Gaussian
 from tdvae.nn.dense import GatedMaps, Maps, ObservationEncoder, Readout
 from tdvae.nn.drift import Drift, Residual, Rotation
+from tdvae.nn.memory import GridMap, LastObservation, Memory
 from tdvae.nn.recurrent import LSTM, BeliefConfig, BeliefNetwork
 
 if TYPE_CHECKING:
@@ -88,6 +89,25 @@ class RecurrentConfig(ModelConfig):
     belief: BeliefConfig = LSTM()
     readout: Readout | None = None
     decoder: DecoderConfig = Gaussian()
+    memory: GridMap | None = None  # a map of what was seen, for belief and state, in grid worlds
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.memory is not None:
+            self._check_map(self.memory)
+
+    def _check_map(self, memory: GridMap) -> None:
+        if self.classes is None or len(self.event_shape) != 2:
+            raise InputError(
+                f"memory: expected None unless observations are windows of Classes, got a map with {self.decoder} and "
+                f"event_shape={self.event_shape}"
+            )
+        if any(side < seen for side, seen in zip(memory.size, self.event_shape, strict=True)):
+            raise InputError(f"memory.size: expected at least the window {self.event_shape}, got {memory.size}")
+        if not memory.moves or len(memory.moves) != self.actions:
+            raise InputError(f"memory.moves: expected one for each of the {self.actions} actions, got {memory.moves}")
+        if any(not 0 <= kind < self.classes for kind in memory.obstacles):
+            raise InputError(f"memory.obstacles: expected classes from 0 to {self.classes - 1}, got {memory.obstacles}")
 
     @property
     def classes(self) -> int | None:
@@ -99,11 +119,20 @@ class RecurrentConfig(ModelConfig):
         """Whether observations may have missing values."""
         return isinstance(self.decoder, Gaussian | Coordinates) and self.decoder.missing_values
 
+    @property
+    def map_features(self) -> int:
+        """The number of features of the map; 0 without one."""
+        return 0 if self.memory is None else self.memory.features_size(self.event_shape, self.classes or 0)
+
+    def build_memory(self, encoder: ObservationEncoder) -> Memory | None:
+        """What was observed and is a part of the state."""
+        return None if self.memory is None else self.memory.build(self.event_shape, self.classes or 0)
+
     def parts(self) -> tuple[ObservationEncoder, BeliefNetwork, nn.Module, int]:
         """The encoder, the belief network, the readout, and the size of the code after the readout."""
         bits = isinstance(self.decoder, Bits)
         encoder = ObservationEncoder(self.event_shape, self.encoder, self.classes, bits, self.missing_values)
-        belief = self.belief.build(encoder.size + self.actions + self.rewards)
+        belief = self.belief.build(encoder.size + self.map_features + self.actions + self.rewards)
         if self.readout is None:
             return encoder, belief, nn.Identity(), belief.size
         return encoder, belief, self.readout.build(belief.size), self.readout.size
@@ -123,6 +152,8 @@ class LatentConfig(RecurrentConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.memory is not None and self.state != "observed":
+            raise InputError("state: expected 'observed' with a map, which is a part of the state, got 'latent'")
         if not isinstance(self.decoder, Coordinates):
             return
         if self.state == "observed":
@@ -145,9 +176,14 @@ class LatentConfig(RecurrentConfig):
         }
         return drifts[self.drift]()
 
+    def build_memory(self, encoder: ObservationEncoder) -> Memory | None:
+        if self.memory is not None or self.state == "latent":
+            return super().build_memory(encoder)
+        return LastObservation(encoder.features_size)
+
     def observed_size(self, encoder: ObservationEncoder) -> int:
-        """The number of features of x_t1 in the state."""
-        return encoder.features_size if self.state == "observed" else 0
+        """The number of features of x_t1, or of a map, that p_T and p_D are given."""
+        return (self.map_features or encoder.features_size) if self.state == "observed" else 0
 
     def build_decoder(self, p_T: TransitionLadder, observed: int) -> Decoder:
         """p_D: a decoder of z_t2 and, if the state includes the observation, of the inputs of p_T."""

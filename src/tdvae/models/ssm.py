@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tdvae.checks import Samples
 from tdvae.distributions import DiagonalNormal, Distribution
+from tdvae.errors import InputError
 from tdvae.models.arguments import check_belief
 from tdvae.models.base import RecurrentModel, Step
 from tdvae.models.config import LatentConfig
@@ -109,7 +110,7 @@ class StateSpace(RecurrentModel):
     def initial_state(self, *lead: int) -> State:
         """The learned initial state s_0, expanded to the leading shape ``lead``."""
         z = Latent(tuple(layer.expand(*lead, -1) for layer in self.z_0))
-        return State(z, None if self.x_0 is None else self.x_0.expand(*lead, -1))
+        return State(z, None if self.memory is None else self.memory.first().expand(*lead, -1))
 
     @abstractmethod
     def infer(self, b: Tensor, sequences: Sequences) -> Latent:
@@ -117,19 +118,22 @@ class StateSpace(RecurrentModel):
 
     def before(self, z: Latent, sequences: Sequences) -> State:
         """The previous states s_0 … s_{T-1} of the sequences, given z_1 … z_T."""
-        later = State(z, self.features(sequences.x, sequences.observed))[:, :-1]
+        features = self.features_through(sequences)
+        later = State(z, None if features is None else features[:, 1:])[:, :-1]
         return combine_states([self.initial_state(len(sequences), 1), later], lambda parts: torch.cat(parts, dim=1))
 
     def step(self, before: State, actions: Tensor | None = None) -> Step:
         """p(s_t | s_{t-1}, a_t)."""
         dt = unit_jumps(before)
+        before = self.remembered(before, dt, actions)
         p_T = self.p_T.bind(before, dt, actions)
         origin = None if before.x is None else Origin(before.x, p_T.context.features, dt[..., None])
         return Step(p_T, self.p_D, origin)
 
     def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
         def step(before: State, action: Tensor | None) -> State:
-            return self._sample_step(self.step(before, one_action(action)))
+            actions = one_action(action)
+            return self._sample_step(self.step(before, actions), before, unit_jumps(before), actions)
 
         return self.step_by_step(state, dt, a, step)
 
@@ -191,6 +195,11 @@ class FilteringConfig(StateSpaceConfig):
 
     posterior: Literal["free", "product"] = "free"  # q: a D map, or p_T(z_t | z_{t-1}) times a message from b_t
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.memory is not None and self.posterior == "product":
+            raise InputError("posterior: expected 'free' with a map, got 'product'")
+
     def build(self) -> Filtering:
         encoder, belief, read, code = self.parts()
         drift, observed = self.build_drift(), self.observed_size(encoder)
@@ -206,11 +215,11 @@ class Filtering(StateSpace):
     particles = 32  # samples of z_t in a belief, since b_t alone does not determine the distribution of z_t
 
     def infer(self, b: Tensor, sequences: Sequences) -> Latent:
-        actions, features = sequences.actions, self.features(sequences.x, sequences.observed)
+        actions, features = sequences.actions, self.features_through(sequences)
         state, samples = self.initial_state(len(b)), []
         for t in range(b.shape[1]):
             z, _ = self.q.sample(b[:, t], state, one_action(None if actions is None else actions[:, t]))
-            state = State(z, None if features is None else features[:, t])
+            state = State(z, None if features is None else features[:, t + 1])
             samples.append(z)
         return Latent(tuple(torch.stack(layers, dim=1) for layers in zip(*(z.layers for z in samples), strict=True)))
 

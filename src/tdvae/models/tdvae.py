@@ -19,7 +19,16 @@ from tdvae.models.decoders import Coordinates, Decoder
 from tdvae.nn.conv import FrameEncoder
 from tdvae.nn.dense import JumpEmbedding, JumpLength, JumpScale, Maps, ObservationEncoder, Unknown, Waves
 from tdvae.nn.drift import Drift, Residual
-from tdvae.nn.ladder import DenseHeads, Ladder, LayerDistribution, normal, product
+from tdvae.nn.ladder import (
+    DenseHeads,
+    Ladder,
+    LadderDistribution,
+    LayerDistribution,
+    for_each,
+    normal,
+    product,
+    product_over_group,
+)
 from tdvae.nn.recurrent import ActionSummary, BeliefNetwork, SingleAction
 from tdvae.types import Belief, Latent, Origin, State, repeated
 
@@ -118,13 +127,14 @@ class TransitionLadder(Ladder):
 
 def _expand_lengths(max_latent_dt: int, z: Latent) -> Latent:
     """Expand a state (..., size) to (..., max_latent_dt, size), one copy for each jump length."""
-    return z.map(lambda layer: layer[..., None, :].expand(*layer.shape[:-1], max_latent_dt, -1))
+    return z.map(lambda layer: for_each(max_latent_dt, layer))
 
 
 class _SmoothingContext(NamedTuple):
     features: Tensor
     base_mean: Latent | None  # added to the predicted means
     b1: Tensor
+    shared: bool = False  # features are (..., K, F): those of K messages about one z_t1, whose b_t1 is (..., B)
 
 
 class SmoothingLadder(Ladder):
@@ -169,11 +179,23 @@ class SmoothingLadder(Ladder):
             features.append(self.summary(actions, dt))
         return _SmoothingContext(torch.cat(features, dim=-1), base_mean, b1)
 
+    def sample_shared(
+        self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor, actions: Tensor | None = None
+    ) -> tuple[Latent, LadderDistribution]:
+        """Draw one z_t1 for each group of K later times (..., K): the messages of all of them multiply p_B."""
+        if self._prior_layer is None:
+            return super().sample_shared()
+        context = self.context(z2, b1, b2, dt, actions)._replace(b1=b1[..., 0, :], shared=True)
+        return self.descend(context, lambda index, layer: layer.sample())
+
     def layer(self, index: int, context: _SmoothingContext, above: Sequence[Tensor]) -> DiagonalNormal:
-        message: DiagonalNormal = self.heads(index, context.features, above, context.base_mean)
+        given = [for_each(context.features.shape[-2], value) for value in above] if context.shared else above
+        message: DiagonalNormal = self.heads(index, context.features, given, context.base_mean)
         if self._prior_layer is None:
             return message
         message = DiagonalNormal(message.mean, message.log_sigma + MESSAGE_LOG_SIGMA)
+        if context.shared:
+            message = product_over_group(message)
         return product(self._prior_layer(index, context.b1, above), message)
 
 
@@ -267,6 +289,7 @@ class TDVAE(RecurrentModel):
 
     def step(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> Step:
         """p(s_t2 | s_t1, δt, actions)."""
+        s1 = self.remembered(s1, dt, actions)
         p_T = self.p_T.bind(s1, dt, actions)
         origin = None if s1.x is None else Origin(s1.x, p_T.context.features, dt[..., None])
         return Step(p_T, self.p_D, origin)
@@ -290,7 +313,8 @@ class TDVAE(RecurrentModel):
         return State(z, repeated(belief.x, n))
 
     def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
-        return self._sample_step(self.step(state, *check_jump(self, state, dt, a)))
+        dt, a = check_jump(self, state, dt, a)
+        return self._sample_step(self.step(state, dt, a), state, dt, a)
 
     def decode(self, state: State) -> Distribution:
         return self._decode_state(self.p_D, state)
