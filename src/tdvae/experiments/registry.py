@@ -17,6 +17,7 @@ EXPERIMENTS: dict[str, str] = {
     "oscillator-demo-seeds": "tdvae.experiments.oscillator:DEMO_SEEDS",
     "oscillator-ablations": "tdvae.experiments.oscillator:ABLATIONS",
     "switching": "tdvae.experiments.switching:EXPERIMENT",
+    "switching-semi-gradient": "tdvae.experiments.switching:SEMI_GRADIENT",
     "switching-curriculum": "tdvae.experiments.switching:CURRICULUM",
     "moving-mnist": "tdvae.experiments.moving_mnist:EXPERIMENT",
     "minipacman": "tdvae.experiments.minipacman:EXPERIMENT",
