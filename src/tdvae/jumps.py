@@ -289,3 +289,34 @@ class Subsequences(Jumps):
         ends = self.draw((len(lengths), k), generator, progress).cumsum(-1)
         start = uniform_integers(lengths.cpu()[:, None] - ends[..., -1], generator)[..., None]
         return Pairs(torch.cat([start, start + ends[..., :-1]], dim=-1), start + ends)
+
+
+@dataclass(frozen=True)
+class EveryStep(Jumps):
+    """Different consecutive pairs of each sequence, none twice: all of them if there are as many pairs as steps.
+
+    Pairs that are drawn independently leave out a third of the steps of a sequence from each update.
+    """
+
+    outermost = True
+
+    @property
+    def longest(self) -> int:
+        return 1
+
+    def draw(self, shape: tuple[int, ...], generator: Generator, progress: float = 1.0) -> Tensor:
+        return torch.ones(shape, dtype=torch.long)
+
+    def limited(self, limit: int) -> EveryStep:
+        return self
+
+    @checked
+    def sample(self, lengths: Tensor, k: Positive, generator: Generator, progress: Share = 1.0) -> Pairs:
+        self.check_room(lengths)
+        if k > int(lengths.min()):
+            raise InputError(f"pairs: expected at most {int(lengths.min())}, the steps of the shortest, got {k}")
+        steps = torch.arange(int(lengths.max()))
+        order = torch.rand(len(lengths), len(steps), generator=generator, dtype=torch.float64)
+        order = order.masked_fill(steps >= lengths.cpu()[:, None], 2.0)  # after all steps of the sequence
+        t1 = order.argsort(1)[:, :k].sort(1).values
+        return Pairs(t1, t1 + 1)

@@ -266,7 +266,10 @@ def particle_log_prob(model: StateSpace, sequences: Sequences, particles: Sample
         step = model.step(state, one_action(actions))
         log_weight = step.p_T.given(z).log_prob(z) - q.log_prob(z) + step.p_D(z).log_prob(x, observed)
         log_probs.append(log_mean_exp(log_weight))
-        state = State(z[resample(log_weight), columns], repeated(model.features(x, observed), count))
+        before = None if state.x is None else state.x[0]  # the same for all particles
+        one_step = None if sequences.actions is None else sequences.actions[:, t, None]
+        features = model.features_after(before, x, torch.ones_like(columns), one_step, observed)
+        state = State(z[resample(log_weight), columns], repeated(features, count))
     return torch.stack(log_probs, dim=1)
 
 

@@ -22,6 +22,7 @@ from tdvae.models.decoders import Decoder
 from tdvae.nn.dense import ObservationEncoder
 from tdvae.nn.ladder import Conditional, LadderDistribution
 from tdvae.nn.linear import fill_window, shift_window
+from tdvae.nn.map_memory import MapMemory
 from tdvae.nn.recurrent import BeliefNetwork
 from tdvae.types import Belief, Latent, Sequences, State, combine_states
 
@@ -151,9 +152,15 @@ class RecurrentModel(Model):
         self.lags: int = getattr(config, "lags", 1)  # last observations in the state
         # With a linear part, the action before each of these observations is part of their features.
         self.past_actions = config.actions if getattr(config, "linear_jumps", 0) else 0
-        if isinstance(config, LatentConfig) and config.observed_state:
+        self.memory: MapMemory | None = None  # a map of what was seen, which then follows x_t in the state
+        if isinstance(config, RecurrentConfig) and config.map_size is not None:
+            assert config.classes is not None  # the config checks it
+            self.memory = MapMemory(
+                config.event_shape, config.classes, config.map_size, config.moves, config.obstacles, config.map_features
+            )
+        if self.memory is not None or (isinstance(config, LatentConfig) and config.observed_state):
             assert isinstance(encoder, ObservationEncoder)
-            self.x_0 = nn.Parameter(torch.zeros(encoder.features_size))
+            self.x_0 = nn.Parameter(torch.zeros(encoder.features_size), requires_grad=self.memory is None)
 
     def initial(self, batch_size: Samples) -> Belief:
         x = None if self.x_0 is None else self._first_features(self.x_0).expand(batch_size, -1)
@@ -172,8 +179,9 @@ class RecurrentModel(Model):
     def _update(self, belief: Belief, x: Tensor, a: Tensor | None, r: Tensor | None) -> Belief:
         """`update` of checked arguments."""
         observed = self._present(x)
-        inputs = self._belief_inputs(x[:, None], _one_step(observed), _one_step(a), _one_step(r))
         one = torch.ones(len(x), dtype=torch.long, device=x.device)
+        known = self.step_features(belief.x, one, _one_step(a)) if self.memory else None
+        inputs = self._belief_inputs(x[:, None], _one_step(observed), _one_step(a), _one_step(r), _one_step(known))
         features = self.features_after(belief.x, x, one, _one_step(a), observed)
         return replace(self.belief.scan(belief, inputs)[1], x=features)
 
@@ -192,12 +200,34 @@ class RecurrentModel(Model):
         """
         if self.x_0 is None:
             return None
+        if self.memory is not None:
+            return self.features_through(sequences)[torch.arange(len(t)).view(-1, *[1] * (t.ndim - 1)), t]
         times = (t[..., None] - torch.arange(self.lags, device=t.device)).clamp(min=1)
         features = self.features(*sequences.at(times))
         assert features is not None
         if self.past_actions:
             features = torch.cat([features, sequences.actions_at(times).to(features.dtype)], dim=-1)
         return torch.where((t > 0)[..., None], features.flatten(-2), self._first_features(self.x_0))
+
+    def features_through(self, sequences: Sequences) -> Tensor:
+        """The features of x_0 … x_T and the maps after them, (N, T + 1, E), for models with a map."""
+        assert self.memory is not None
+        assert self.x_0 is not None
+        assert sequences.actions is not None
+        features = self.features(sequences.x, sequences.observed)
+        assert features is not None
+        maps = self.memory.through(sequences.x, sequences.actions)
+        first = self.x_0.expand(len(sequences), 1, -1)
+        return torch.cat([torch.cat([first, features], dim=1), maps], dim=-1)
+
+    def step_features(self, x: Tensor | None, dt: Tensor, actions: Tensor | None) -> Tensor | None:
+        """The features of the observations in a state that p_T and p_D are given: those of the last one or, with a map,
+        those of the map around the place that the actions lead to."""
+        if x is None or self.x_0 is None or self.memory is None:
+            return self.last_features(x)
+        assert actions is not None
+        features: Tensor = self.memory(x[..., len(self.x_0) :], dt, actions)
+        return features
 
     def features_after(
         self,
@@ -212,14 +242,28 @@ class RecurrentModel(Model):
         ``actions`` (..., J, A) are those of the jump, at least ``dt`` of them.
         """
         new = self.features(x, observed)
+        if self.memory is not None:
+            return self._map_after(self.memory, before, new, x, dt, actions)
         if self.x_0 is None or new is None or before is None or (self.lags == 1 and not self.past_actions):
             return new
         past = None if actions is None or not self.past_actions else actions.to(new.dtype)
         first = (before == self._first_features(self.x_0)).all(-1, keepdim=True)  # x is the first observation
         return torch.where(first, fill_window(new, dt, past, self.lags), shift_window(before, new, dt, past))
 
+    @staticmethod
+    def _map_after(
+        memory: MapMemory, before: Tensor | None, new: Tensor | None, x: Tensor, dt: Tensor, actions: Tensor | None
+    ) -> Tensor:
+        """The features ``new`` of x, and the map after it."""
+        assert before is not None
+        assert new is not None
+        assert actions is not None
+        return torch.cat([new, memory.after(before[..., new.shape[-1] :], x, dt, actions)], dim=-1)
+
     def _first_features(self, x_0: Tensor) -> Tensor:
         """The features of the observations in the state before the first observation; its actions are 0."""
+        if self.memory is not None:
+            return torch.cat([x_0, self.memory.first()])
         return F.pad(x_0, (0, self.past_actions)).repeat(self.lags)
 
     def last_features(self, x: Tensor | None) -> Tensor | None:
@@ -253,7 +297,7 @@ class RecurrentModel(Model):
         """Raise if a state does not belong to this model, or lacks the observation that its transition is given."""
         sizes = tuple(layer.shape[-1] if layer.ndim else 0 for layer in state.z.layers)
         leads = {tuple(tensor.shape[:-1]) for tensor in state.tensors() if tensor is not None}
-        features = None if self.x_0 is None else (len(self.x_0) + self.past_actions) * self.lags
+        features = None if self.x_0 is None else len(self._first_features(self.x_0))
         other_x = state.x is not None and state.x.shape[-1] != features
         if sizes != self.state_sizes or len(leads) > 1 or other_x:
             raise InputError(
@@ -310,9 +354,21 @@ class RecurrentModel(Model):
     def _codes(self, sequences: Sequences) -> Tensor:
         """b_0 … b_T before the readout, (N, T + 1, C)."""
         first = self.belief.initial(len(sequences))
-        inputs = self._belief_inputs(sequences.x, sequences.observed, sequences.actions, sequences.rewards)
+        inputs = self._belief_inputs(
+            sequences.x, sequences.observed, sequences.actions, sequences.rewards, self._known(sequences)
+        )
         codes, _ = self.belief.scan(first, inputs)
         return torch.cat([first.code[:, None], codes], dim=1)
+
+    def _known(self, sequences: Sequences) -> Tensor | None:
+        """What the map shows, before x_t, of the place where a_t leads, at all time steps (N, T, F)."""
+        if self.memory is None:
+            return None
+        check_given("actions", sequences.actions, True)
+        assert sequences.actions is not None
+        before = self.features_through(sequences)[:, :-1]
+        one = torch.ones(before.shape[:2], dtype=torch.long, device=before.device)
+        return self.step_features(before, one, sequences.actions[:, :, None])
 
     def jump(self, state: State, dt: int | Tensor, a: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Check δt and the actions of a jump, and broadcast them to the leading shape of the state."""
@@ -353,11 +409,16 @@ class RecurrentModel(Model):
         if a.ndim == 0 or a.shape[-1] != self.config.actions:
             raise InputError(f"actions: expected size {self.config.actions}, got {tuple(a.shape)[-1:] or 0}")
 
-    def _belief_inputs(self, x: Tensor, observed: Tensor | None, a: Tensor | None, r: Tensor | None) -> Tensor:
-        """The inputs of the belief network at each time step: encoded x_t, the action before it, and its reward."""
+    def _belief_inputs(
+        self, x: Tensor, observed: Tensor | None, a: Tensor | None, r: Tensor | None, known: Tensor | None = None
+    ) -> Tensor:
+        """The inputs of the belief network at each time step: encoded x_t, what the map shows of the place, the action
+        before it, and its reward."""
         check_given("actions", a, self.config.actions > 0)
         check_given("rewards", r, self.config.rewards)
         parts = [self.encoder(x) if observed is None else self.encoder(x, observed)]
+        if known is not None:
+            parts.append(known)
         if a is not None:
             self._check_action_size(a)
             parts.append(checks.moderate("actions", a).to(parts[0].dtype))

@@ -79,7 +79,7 @@ def build(config: ModelConfig) -> RecurrentModel:
         return _mean_field(config)
     if isinstance(config, NextStepConfig):
         encoder, belief, read, code = _recurrent_parts(config)
-        return NextStep(config, encoder, belief, read, _decoder(config, code + config.actions))
+        return NextStep(config, encoder, belief, read, _decoder(config, code + config.known_size + config.actions))
     raise InputError(f"config: expected a model config, got {type(config).__name__}")
 
 
@@ -180,7 +180,7 @@ def _single_step_transition(
 
 def _observed_size(config: LatentConfig, encoder: ObservationEncoder) -> int:
     """The number of features of x_t1 in the state."""
-    return encoder.features_size if config.observed_state else 0
+    return (config.known_size or encoder.features_size) if config.observed_state else 0
 
 
 def _state_decoder(config: LatentConfig, p_T: TransitionLadder, observed: int) -> Decoder:
@@ -193,7 +193,7 @@ def _recurrent_parts(config: RecurrentConfig) -> tuple[ObservationEncoder, Belie
     encoder = ObservationEncoder(
         config.event_shape, config.encoder, config.classes, config.likelihood == "bernoulli", config.missing_values
     )
-    belief = _belief_network(config, encoder.size + config.actions + config.rewards)
+    belief = _belief_network(config, encoder.size + config.known_size + config.actions + config.rewards)
     if not config.readout:
         return encoder, belief, nn.Identity(), belief.size
     read = map_factory("residual", config.readout_hidden, config.blocks)(belief.size, config.readout)

@@ -75,6 +75,11 @@ class RecurrentConfig(ModelConfig):
     readout: OptionalSize = 0  # size of the output of a residual map of the belief code; 0 means no readout
     readout_hidden: Size = 128
     blocks: Annotated[int, Range(0, MAX_COUNT)] = 2  # residual blocks per map
+    # Grid worlds: rows and columns of a map of what was seen, registered by the actions (`tdvae.nn.map_memory`)
+    map_size: tuple[Size, Size] | None = None
+    moves: tuple[tuple[int, int], ...] = ()  # map: rows and columns that each action moves the agent by
+    obstacles: tuple[int, ...] = ()  # map: classes that block a move
+    map_features: Size = 128  # map: size of the learned summary of the whole map
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,6 +93,7 @@ class RecurrentConfig(ModelConfig):
                 f"lstm_init: expected 'forget_bias' unless belief_network='lstm', got {self.lstm_init!r} with "
                 f"{self.belief_network!r}"
             )
+        self._check_map()
         self._check_noise()
         if (self.likelihood == "categorical") != (self.classes is not None):
             raise InputError(
@@ -99,6 +105,26 @@ class RecurrentConfig(ModelConfig):
                 f"missing_values: expected False unless the likelihood is 'gaussian' or 'coordinates', got True with "
                 f"{self.likelihood!r}"
             )
+
+    @property
+    def known_size(self) -> int:
+        """The number of features of the map: the window where an action leads, one-hot, and the summary; 0: no map."""
+        return 0 if self.map_size is None else math.prod(self.event_shape) * (self.classes or 1) + self.map_features
+
+    def _check_map(self) -> None:
+        if self.map_size is None:
+            return
+        if self.likelihood != "categorical" or len(self.event_shape) != 2:
+            raise InputError(
+                f"map_size: expected None unless observations are windows of classes, got {self.map_size} with "
+                f"{self.likelihood!r} and event_shape={self.event_shape}"
+            )
+        if any(side < seen for side, seen in zip(self.map_size, self.event_shape, strict=True)):
+            raise InputError(f"map_size: expected at least the window {self.event_shape}, got {self.map_size}")
+        if not self.moves or len(self.moves) != self.actions:
+            raise InputError(f"moves: expected one for each of the {self.actions} actions, got {len(self.moves)}")
+        if any(not 0 <= kind < (self.classes or 0) for kind in self.obstacles):
+            raise InputError(f"obstacles: expected classes from 0 to {(self.classes or 1) - 1}, got {self.obstacles}")
 
     def _check_noise(self) -> None:
         options: dict[str, tuple[str, ...]] = {"coordinates": ("learned",), "gaussian": ("learned", "predicted")}
@@ -126,6 +152,8 @@ class LatentConfig(RecurrentConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.map_size is not None and not self.observed_state:
+            raise InputError("map_size: expected None unless observed_state=True, since a map is a part of the state")
         if self.observed_state and self.likelihood == "coordinates":
             raise InputError(
                 "observed_state: expected False with likelihood='coordinates', whose decoder cannot use x_t1, got True"
@@ -202,6 +230,11 @@ class FilteringConfig(LatentConfig):
     particles: Annotated[int, Range(1, 100_000)] = (
         32  # samples of z_t in a belief, since b_t alone does not determine the distribution of z_t
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.map_size is not None and self.posterior == "product":
+            raise InputError("posterior: expected 'free' with a map, got 'product'")
 
 
 @dataclass(frozen=True)
@@ -289,5 +322,10 @@ def config_from_dict(values: dict[str, Any]) -> ModelConfig:
             f"model config: expected only fields of {CONFIGS[kind].__name__}, got {sorted(unknown)}; "
             "was it written by a newer version?"
         )
-    settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    settings: dict[str, Any] = {k: _tuples(v) for k, v in values.items()}
     return CONFIGS[kind](**settings)
+
+
+def _tuples(value: Any) -> Any:
+    """Lists, also nested ones, as tuples."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

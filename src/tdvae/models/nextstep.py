@@ -18,22 +18,22 @@ from tdvae.types import Belief, Latent, Sequences, State
 
 
 class WithPrevious(BeliefNetwork):
-    """A belief network whose carry also holds the inputs of the prediction of x_t: the previous code b_{t-1}, and the
-    action a_t, which is the last ``actions`` features of the network's inputs."""
+    """A belief network whose carry also holds the inputs of the prediction of x_t: the previous code b_{t-1}, and what
+    is given with it, the last ``given`` features of the network's inputs: the action a_t, and what a map shows."""
 
-    def __init__(self, network: BeliefNetwork, actions: int) -> None:
+    def __init__(self, network: BeliefNetwork, given: int) -> None:
         super().__init__()
-        self.network, self.size, self.actions = network, network.size, actions
+        self.network, self.size, self.given = network, network.size, given
 
     def initial(self, batch_size: int) -> Belief:
         first = self.network.initial(batch_size)
-        return Belief(first.code, (*first.carry, F.pad(first.code, (0, self.actions))))
+        return Belief(first.code, (*first.carry, F.pad(first.code, (0, self.given))))
 
     def scan(self, belief: Belief, inputs: Tensor) -> tuple[Tensor, Belief]:
         codes, last = self.network.scan(Belief(belief.code, belief.carry[:-1]), inputs)
         previous = codes[:, -2] if codes.shape[1] > 1 else belief.code
-        action = inputs[:, -1, inputs.shape[-1] - self.actions :]
-        return codes, Belief(last.code, (*last.carry, torch.cat([previous, action], dim=-1)))
+        given = inputs[:, -1, inputs.shape[-1] - self.given :]
+        return codes, Belief(last.code, (*last.carry, torch.cat([previous, given], dim=-1)))
 
 
 class NextStep(RecurrentModel):
@@ -47,17 +47,19 @@ class NextStep(RecurrentModel):
     def __init__(
         self, config: NextStepConfig, encoder: ObservationEncoder, belief: BeliefNetwork, read: nn.Module, head: Decoder
     ) -> None:
-        super().__init__(config, encoder, WithPrevious(belief, config.actions), read)
+        super().__init__(config, encoder, WithPrevious(belief, config.known_size + config.actions), read)
         self.head = head
 
-    def following(self, b: Tensor, a: Tensor | None = None) -> Distribution:
-        """p(x_{t+1} | b_t, a_{t+1}), for codes after the readout."""
-        distribution: Distribution = self.head(Latent((b if a is None else torch.cat([b, a.to(b.dtype)], dim=-1),)))
+    def following(self, b: Tensor, a: Tensor | None = None, known: Tensor | None = None) -> Distribution:
+        """p(x_{t+1} | b_t, a_{t+1}), for codes after the readout; ``known`` is what a map shows where a_{t+1} leads."""
+        given = [part.to(b.dtype) for part in (known, a) if part is not None]
+        distribution: Distribution = self.head(Latent((torch.cat([b, *given], dim=-1) if given else b,)))
         return distribution
 
     def predictions(self, sequences: Sequences) -> Distribution:
         """p(x_t | x_<t, a_≤t) at all time steps, (N, T)."""
-        return self.following(self.read(self.filter(sequences).codes[:, :-1]), sequences.actions)
+        b = self.read(self.filter(sequences).codes[:, :-1])
+        return self.following(b, sequences.actions, self._known(sequences))
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
@@ -76,14 +78,16 @@ class NextStep(RecurrentModel):
         assert flat.origin is not None
         code, *carry = flat.z.layers
         action = None if a is None else a.reshape(-1, a.shape[-1])
-        x = self.following(self.read(code), action).sample()
-        after = self.update(Belief(code, (*carry, flat.origin)), x, action)
+        one = torch.ones(len(code), dtype=torch.long, device=code.device)
+        known = self.step_features(flat.x, one, None if action is None else action[:, None]) if self.memory else None
+        x = self.following(self.read(code), action, known).sample()
+        after = self.update(Belief(code, (*carry, flat.origin), flat.x), x, action)
         return self._state(after).map(lambda part: part.view(*state.lead, part.shape[-1]))
 
     @staticmethod
     def _state(belief: Belief) -> State:
         """The state of the recurrent network; its origin holds the inputs of the prediction of x_t."""
-        return State(Latent((belief.code, *belief.carry[:-1])), origin=belief.carry[-1])
+        return State(Latent((belief.code, *belief.carry[:-1])), belief.x, belief.carry[-1])
 
     def check_state(self, state: State) -> None:
         super().check_state(state)
@@ -93,8 +97,8 @@ class NextStep(RecurrentModel):
     def decode(self, state: State) -> Distribution:
         self.check_state(state)
         assert state.origin is not None
-        previous, action = state.origin.split([self.belief.size, self.config.actions], dim=-1)
-        return self.following(self.read(previous), action if self.config.actions else None)
+        previous, given = state.origin.split([self.belief.size, state.origin.shape[-1] - self.belief.size], dim=-1)
+        return self.following(self.read(previous), given)
 
     def predict(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> Distribution:
         return self.decode(self.transition(state, dt, a))

@@ -108,7 +108,7 @@ class StateSpace(RecurrentModel):
     def initial_state(self, *lead: int) -> State:
         """The learned initial state s_0, expanded to the leading shape ``lead``."""
         z = Latent(tuple(layer.expand(*lead, -1) for layer in self.z_0))
-        return State(z, None if self.x_0 is None else self.x_0.expand(*lead, -1))
+        return State(z, None if self.x_0 is None else self._first_features(self.x_0).expand(*lead, -1))
 
     @abstractmethod
     def infer(self, b: Tensor, sequences: Sequences) -> Latent:
@@ -116,19 +116,27 @@ class StateSpace(RecurrentModel):
 
     def before(self, z: Latent, sequences: Sequences) -> State:
         """The previous states s_0 … s_{T-1} of the sequences, given z_1 … z_T."""
-        later = State(z, self.features(sequences.x, sequences.observed))[:, :-1]
+        later = State(z, self._features_of(sequences))[:, :-1]
         return combine_states([self.initial_state(len(sequences), 1), later], lambda parts: torch.cat(parts, dim=1))
+
+    def _features_of(self, sequences: Sequences) -> Tensor | None:
+        """The features in the states s_1 … s_T."""
+        if self.memory is not None:
+            return self.features_through(sequences)[:, 1:]
+        return self.features(sequences.x, sequences.observed)
 
     def step(self, before: State, actions: Tensor | None = None) -> Step:
         """p(s_t | s_{t-1}, a_t)."""
         self.check_state(before)
         dt = unit_jumps(before)
-        p_T = self.p_T.bind(before, dt, actions)
+        p_T = self.p_T.bind(replace(before, x=self.step_features(before.x, dt, actions)), dt, actions)
         return Step(p_T, self.p_D, None if self.x_0 is None else self.p_D.origin(p_T.context.features, dt))
 
     def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
         def step(before: State, action: Tensor | None) -> State:
-            return self._sample_step(self.step(before, one_action(action)), before, unit_jumps(before), action)
+            return self._sample_step(
+                self.step(before, one_action(action)), before, unit_jumps(before), one_action(action)
+            )
 
         return self.step_by_step(state, dt, a, step)
 
@@ -168,7 +176,7 @@ class Filtering(StateSpace):
     config: FilteringConfig
 
     def infer(self, b: Tensor, sequences: Sequences) -> Latent:
-        actions, features = sequences.actions, self.features(sequences.x, sequences.observed)
+        actions, features = sequences.actions, self._features_of(sequences)
         state, samples = self.initial_state(len(b)), []
         for t in range(b.shape[1]):
             z, _ = self.q.sample(b[:, t], state, one_action(None if actions is None else actions[:, t]))

@@ -204,7 +204,7 @@ class TDVAE(RecurrentModel):
     def step(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> Step:
         """p(s_t2 | s_t1, δt, actions)."""
         self.check_state(s1)
-        p_T = self.p_T.bind(replace(s1, x=self.last_features(s1.x)), dt, actions)
+        p_T = self.p_T.bind(replace(s1, x=self.step_features(s1.x, dt, actions)), dt, actions)
         if s1.x is None:
             return Step(p_T, self.p_D)
         base = [] if self.linear is None else [self.linear(s1.x, dt, actions)]

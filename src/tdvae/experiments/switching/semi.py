@@ -1,8 +1,8 @@
 """Fixed intervals again, with semi-gradients for TD-VAE's jumps and a longer training for both sides.
 
 Full gradients through jumps make p_B wide, and a wide belief forgets. With `SemiGradient`, only consecutive pairs train
-the belief at t2; for longer jumps the states that it draws are fixed targets. Neither side is told where the last switch
-is; the models, the sequences and the optimiser are those of `Switching`.
+the belief at t2; for longer jumps the states that it draws are fixed targets. Neither side is told where the last
+switch is; the models, the sequences and the optimiser are those of `Switching`.
 """
 
 from __future__ import annotations

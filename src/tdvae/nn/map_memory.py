@@ -1,0 +1,124 @@
+"""A map of a grid world: what was seen last at every place, and how long ago, registered by the actions.
+
+In many grid worlds an agent sees a window around itself and moves by one cell, unless an obstacle blocks it. Where it
+is relative to its start then follows from its actions and from what it has seen, and every window can be entered in a
+map. The map is a deterministic function of the past, so it may be a part of the state (`observed_state`): z is then
+free for what was not seen. Nothing of a particular maze is built in: the world must fit into the map, whose edges are
+joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+AGES = (2.0, 8.0, 32.0)  # time constants of the features of how long ago a place was seen, in steps
+OLDEST = 127  # steps; a place that was seen longer ago has the features of this age
+
+
+class MapMemory(nn.Module):
+    """The map around the agent: two numbers for each of rows × columns places, its class and its age in steps.
+
+    A map is a vector (..., 2 · rows · columns) whose first place is the agent's; a place that was never seen has the
+    class ``classes``. ``moves`` are (rows, columns) for each action, and ``obstacles`` the classes that block a move.
+    """
+
+    moves: Tensor
+    window: Tensor
+    blocks: Tensor
+    features_of: Tensor
+
+    def __init__(
+        self,
+        event_shape: Sequence[int],
+        classes: int,
+        size: tuple[int, int],
+        moves: Sequence[tuple[int, int]],
+        obstacles: Sequence[int],
+        features: int,
+    ) -> None:
+        super().__init__()
+        self.size, self.classes, self.places = size, classes, size[0] * size[1]
+        self.register_buffer("moves", torch.tensor([*moves, (0, 0)]), persistent=False)  # the last: no action
+        rows, columns = (torch.arange(side) - side // 2 for side in event_shape)
+        window = self._place(torch.stack(torch.meshgrid(rows, columns, indexing="ij"), dim=-1).flatten(0, 1))
+        self.register_buffer("window", window, persistent=False)
+        blocks = torch.zeros(classes + 1, dtype=torch.bool)
+        blocks[list(obstacles)] = True
+        self.register_buffer("blocks", blocks, persistent=False)
+        self.register_buffer("features_of", _features_of_places(classes), persistent=False)
+        self.whole = nn.Linear(self.places * (classes + len(AGES)), features)
+        self.features_size = len(window) * classes + features
+
+    def _place(self, offset: Tensor) -> Tensor:
+        """The number of the place at an offset (..., 2) from the agent; the map's edges are joined."""
+        return offset[..., 0] % self.size[0] * self.size[1] + offset[..., 1] % self.size[1]
+
+    def first(self, *lead: int) -> Tensor:
+        """The map before the first observation: nothing was seen."""
+        empty = self.whole.weight.new_zeros(*lead, 2, self.places)
+        empty[..., 0, :] = self.classes
+        return empty.flatten(-2)
+
+    def _walk(self, board: Tensor, dt: Tensor, actions: Tensor) -> Tensor:
+        """The offset (M, 2) after ``dt`` (M,) of the actions (M, J, A), given the classes (M, places)."""
+        chosen = torch.where(actions.any(-1), actions.argmax(-1), len(self.moves) - 1)
+        offset = torch.zeros(len(board), 2, dtype=torch.long, device=board.device)
+        for step in range(int(dt.max())):
+            ahead = offset + self.moves[chosen[:, step]]
+            blocked = self.blocks[board.gather(1, self._place(ahead)[:, None])[:, 0].long()]
+            offset = torch.where((blocked | (step >= dt))[:, None], offset, ahead)
+        return offset
+
+    def _moved(self, memory: Tensor, dt: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Classes and ages (M, places) around the place that the actions lead to."""
+        board, age = memory.unflatten(-1, (2, self.places)).unbind(-2)
+        offset = self._walk(board, dt, actions)
+        everywhere = torch.arange(self.places, device=board.device)
+        source = torch.stack([everywhere // self.size[1], everywhere % self.size[1]], dim=-1) + offset[:, None]
+        index = self._place(source)
+        return board.gather(1, index), age.gather(1, index) + dt[:, None]
+
+    @torch.no_grad()
+    def after(self, memory: Tensor, x: Tensor, dt: Tensor, actions: Tensor) -> Tensor:
+        """The map (..., M) after a jump of ``dt`` (...) steps with actions (..., J, A) to the observation x."""
+        lead = memory.shape[:-1]
+        board, age = self._moved(memory.reshape(-1, 2 * self.places), dt.reshape(-1), actions.flatten(0, -3))
+        seen = x.reshape(len(board), -1).to(board.dtype)
+        board = board.index_copy(1, self.window, seen)
+        age = age.index_fill(1, self.window, 0)
+        return torch.cat([board, age], dim=-1).view(*lead, -1)
+
+    @torch.no_grad()
+    def through(self, x: Tensor, actions: Tensor) -> Tensor:
+        """The maps m_0 … m_T (N, T + 1, M) of whole sequences."""
+        memories, one = [self.first(len(x))], torch.ones(len(x), dtype=torch.long, device=x.device)
+        for t in range(x.shape[1]):
+            memories.append(self.after(memories[-1], x[:, t], one, actions[:, t, None]))
+        return torch.stack(memories, dim=1)
+
+    def forward(self, memory: Tensor, dt: Tensor, actions: Tensor) -> Tensor:
+        """Features (..., F) of the map around the place that the actions lead to: the window there as it was seen last,
+        one-hot, and a learned summary of the whole map."""
+        lead = memory.shape[:-1]
+        if len(lead) > 1 and lead[0] > 1 and memory.stride(0) == dt.stride(0) == actions.stride(0) == 0:
+            return self(memory[0], dt[0], actions[0]).expand(*lead, -1)  # the same for all samples of a state
+        with torch.no_grad():
+            board, age = self._moved(memory.reshape(-1, 2 * self.places), dt.reshape(-1), actions.flatten(0, -3))
+            index = (board * (OLDEST + 1) + age.clamp(max=OLDEST)).long()
+            places = F.embedding(index, self.features_of)
+            there = places[:, self.window, : self.classes].flatten(1)
+        return torch.cat([there, F.relu(self.whole(places.flatten(1)))], dim=-1).view(*lead, -1)
+
+
+def _features_of_places(classes: int) -> Tensor:
+    """The features of a place of each class and age, ((classes + 1) · (OLDEST + 1), classes + len(AGES)): its class,
+    one-hot, and its age; zeros if it was never seen."""
+    ages = torch.exp(-torch.arange(OLDEST + 1)[:, None] / torch.tensor(AGES))
+    table = torch.zeros(classes + 1, OLDEST + 1, classes + len(AGES))
+    table[:classes, :, :classes] = torch.eye(classes)[:, None]
+    table[:classes, :, classes:] = ages
+    return table.flatten(0, 1)
