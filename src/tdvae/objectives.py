@@ -19,7 +19,7 @@ from tdvae.models.config import config_from_dict, describe_config
 from tdvae.models.nextstep import NextStep
 from tdvae.models.ssm import StateSpace, one_action
 from tdvae.models.tdvae import TDVAE
-from tdvae.nn.ladder import Ladder, LadderDistribution
+from tdvae.nn.ladder import Ladder, LadderDistribution, for_each
 from tdvae.types import ELBOTerms, Latent, LossTerms, Pairs, PredictionTerms, Sequences, State, Terms, repeated
 
 KL = Literal["closed", "sampled"]
@@ -62,6 +62,10 @@ def pair_terms(
 ) -> LossTerms:
     r"""Eq. 6 for every pair, each term in the shape of the pairs; Eq. 5 if t2 = t1 + 1.
 
+    For groups of K later times that share t1 (``pairs.shared``; ours, not the paper's), one z_t1 is drawn from q_S, to
+    which all K times contribute, and each term is (N, G), divided by K. K times the total bounds the negative log of
+    :math:`p(x_{t2^1} \dots x_{t2^K} | x_{\le t1})`; with K = 1 it is Eq. 6.
+
     With ``kl="sampled"`` the total is minus the log importance weight of the sample (z_t1, z_t2) for
     :math:`p(x_{t2} | x_{\le t1})`. It has zero variance if p_B and q_S are exact.
     """
@@ -92,14 +96,25 @@ def pair_terms_from_beliefs(
         p_B2 = p_B2.detach()
     if pairs.semi_gradient:
         z2, p_B2 = _fixed_where(dt > 1, z2, p_B2)
-    z1, q_S1 = model.q_S.sample(z2, b1, b2, dt, actions)
-    p_B1 = model.p_B.given(z1, b1)
-    step = model.step(State(z1, x1), dt, actions)
-    return LossTerms(
+    if pairs.shared:
+        z1, q_S1 = model.q_S.sample_shared(z2, b1, b2, dt, actions)  # one z_t1 for all times of a group
+        p_B1 = model.p_B.given(z1, b1[..., 0, :])
+        step = model.step(State(z1.map(lambda layer: for_each(pairs.targets, layer)), x1), dt, actions)
+    else:
+        z1, q_S1 = model.q_S.sample(z2, b1, b2, dt, actions)
+        p_B1 = model.p_B.given(z1, b1)
+        step = model.step(State(z1, x1), dt, actions)
+    terms = LossTerms(
         smoothing=q_S1.kl(p_B1) if kl == "closed" else q_S1.log_prob(z1) - p_B1.log_prob(z1),
         transition=p_B2.log_prob(z2) - step.p_T.given(z2).log_prob(z2),
         reconstruction=-step.p_D(z2).log_prob(x2, observed2),
     )
+    return _per_observation(terms, pairs.targets) if pairs.shared else terms
+
+
+def _per_observation(terms: LossTerms, k: int) -> LossTerms:
+    """The terms of groups (..., G), of whose K observations each has an equal share."""
+    return LossTerms(terms.smoothing / k, terms.transition.mean(-1), terms.reconstruction.mean(-1))
 
 
 def _fixed_where(chosen: Tensor, z: Latent, p: LadderDistribution) -> tuple[Latent, LadderDistribution]:

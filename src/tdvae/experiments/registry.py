@@ -23,6 +23,8 @@ EXPERIMENTS: dict[str, str] = {
     "minipacman": "tdvae.experiments.minipacman:EXPERIMENT",
     "minipacman-observed-state": "tdvae.experiments.minipacman:OBSERVED_STATE",
     "minipacman-jumps": "tdvae.experiments.minipacman:JUMPS",
+    "minipacman-map": "tdvae.experiments.minipacman:MAP",
+    "minipacman-shared-futures": "tdvae.experiments.minipacman:SHARED_FUTURES",
     "own-data": "tdvae.experiments.own_data:EXPERIMENT",
     "composition": "tdvae.experiments.composition:EXPERIMENT",
     "first-person": "tdvae.experiments.first_person:EXPERIMENT",

@@ -17,7 +17,15 @@ from tdvae.models.config import ConvTDVAEConfig, LatentConfig, ModelConfig
 from tdvae.models.decoders import Decoder
 from tdvae.nn.dense import JumpEmbedding, JumpScale, MapFactory
 from tdvae.nn.drift import Drift
-from tdvae.nn.ladder import DenseHeads, Ladder, LayerDistribution, product
+from tdvae.nn.ladder import (
+    DenseHeads,
+    Ladder,
+    LadderDistribution,
+    LayerDistribution,
+    for_each,
+    product,
+    product_over_group,
+)
 from tdvae.nn.linear import LinearForecast
 from tdvae.nn.recurrent import ActionSummary, BeliefNetwork, SingleAction
 from tdvae.types import Belief, Latent, State, repeated
@@ -117,13 +125,14 @@ class TransitionLadder(Ladder):
 
 def _expand_lengths(max_latent_dt: int, z: Latent) -> Latent:
     """Expand a state (..., size) to (..., max_latent_dt, size), one copy for each jump length."""
-    return z.map(lambda layer: layer[..., None, :].expand(*layer.shape[:-1], max_latent_dt, -1))
+    return z.map(lambda layer: for_each(max_latent_dt, layer))
 
 
 class _SmoothingContext(NamedTuple):
     features: Tensor
     base_mean: Latent | None  # added to the predicted means
     b1: Tensor
+    shared: bool = False  # features are (..., K, F): those of K messages about one z_t1, whose b_t1 is (..., B)
 
 
 class SmoothingLadder(Ladder):
@@ -168,11 +177,23 @@ class SmoothingLadder(Ladder):
             features.append(self.summary(actions, dt))
         return _SmoothingContext(torch.cat(features, dim=-1), base_mean, b1)
 
+    def sample_shared(
+        self, z2: Latent, b1: Tensor, b2: Tensor, dt: Tensor, actions: Tensor | None = None
+    ) -> tuple[Latent, LadderDistribution]:
+        """Draw one z_t1 for each group of K later times (..., K): the messages of all of them multiply p_B."""
+        if self._prior_layer is None:
+            return super().sample_shared()
+        context = self.context(z2, b1, b2, dt, actions)._replace(b1=b1[..., 0, :], shared=True)
+        return self.descend(context, lambda index, layer: layer.sample())
+
     def layer(self, index: int, context: _SmoothingContext, above: Sequence[Tensor]) -> DiagonalNormal:
-        message: DiagonalNormal = self.heads(index, context.features, above, context.base_mean)
+        given = [for_each(context.features.shape[-2], value) for value in above] if context.shared else above
+        message: DiagonalNormal = self.heads(index, context.features, given, context.base_mean)
         if self._prior_layer is None:
             return message
         message = DiagonalNormal(message.mean, message.log_sigma + MESSAGE_LOG_SIGMA)
+        if context.shared:
+            message = product_over_group(message)
         return product(self._prior_layer(index, context.b1, above), message)
 
 

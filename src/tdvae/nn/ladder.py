@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tdvae.distributions import DiagonalNormal, NormalMixture
+from tdvae.errors import InputError
 from tdvae.nn.dense import MapFactory
 from tdvae.types import Latent
 
@@ -82,6 +83,10 @@ class Ladder(nn.Module, ABC):
     def sample(self, *conditions: Any) -> tuple[Latent, LadderDistribution]:
         """Sample a state from the top layer down; returns it with the distribution it was sampled from."""
         return self.bind(*conditions).sample()
+
+    def sample_shared(self, *conditions: Any) -> tuple[Latent, LadderDistribution]:
+        """Sample one state for each group of conditions (..., K, size); only a product posterior can do so."""
+        raise InputError("pairs: expected a model with posterior='product' for times that share t1, got another")
 
     def given(self, z: Latent, *conditions: Any) -> LadderDistribution:
         """The distribution of each layer, conditioned on the layers of ``z`` above it."""
@@ -160,3 +165,15 @@ def product(prior: DiagonalNormal, message: DiagonalNormal) -> DiagonalNormal:
         prior.mean + weight * (message.mean - prior.mean),
         -0.5 * torch.logaddexp(-2 * prior.log_sigma, -2 * message.log_sigma),
     )
+
+
+def product_over_group(messages: DiagonalNormal) -> DiagonalNormal:
+    """The normalised product of the K normal densities of each group (..., K, size); one of them is unchanged."""
+    log_precision = -2 * messages.log_sigma
+    mean = (torch.softmax(log_precision, dim=-2) * messages.mean).sum(-2)
+    return DiagonalNormal(mean, -0.5 * torch.logsumexp(log_precision, dim=-2))
+
+
+def for_each(k: int, value: Tensor) -> Tensor:
+    """Expand (..., size) to (..., k, size)."""
+    return value[..., None, :].expand(*value.shape[:-1], k, -1)

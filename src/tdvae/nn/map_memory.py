@@ -100,6 +100,15 @@ class MapMemory(nn.Module):
             memories.append(self.after(memories[-1], x[:, t], one, actions[:, t, None]))
         return torch.stack(memories, dim=1)
 
+    def _features(self, board: Tensor, age: Tensor) -> Tensor:
+        """The features (M, places, classes + ages) of what each place is."""
+        return F.embedding((board * (OLDEST + 1) + age.clamp(max=OLDEST)).long(), self.features_of)
+
+    def classes_and_ages(self, memory: Tensor) -> Tensor:
+        """The features (M, places · (classes + ages)) of a map (M, 2 · places), around the agent."""
+        board, age = memory.unflatten(-1, (2, self.places)).unbind(-2)
+        return self._features(board, age).flatten(1)
+
     def forward(self, memory: Tensor, dt: Tensor, actions: Tensor) -> Tensor:
         """Features (..., F) of the map around the place that the actions lead to: the window there as it was seen last,
         one-hot, and a learned summary of the whole map."""
@@ -108,8 +117,7 @@ class MapMemory(nn.Module):
             return self(memory[0], dt[0], actions[0]).expand(*lead, -1)  # the same for all samples of a state
         with torch.no_grad():
             board, age = self._moved(memory.reshape(-1, 2 * self.places), dt.reshape(-1), actions.flatten(0, -3))
-            index = (board * (OLDEST + 1) + age.clamp(max=OLDEST)).long()
-            places = F.embedding(index, self.features_of)
+            places = self._features(board, age)
             there = places[:, self.window, : self.classes].flatten(1)
         return torch.cat([there, F.relu(self.whole(places.flatten(1)))], dim=-1).view(*lead, -1)
 

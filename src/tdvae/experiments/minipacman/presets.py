@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from tdvae.envs.minipacman import N_CLASSES
+from tdvae.envs.minipacman import N_CLASSES, Cell
 from tdvae.experiments.shared.recipe import MUON
-from tdvae.jumps import Consecutive, Jumps, Mixture, Uniform
+from tdvae.jumps import Consecutive, EveryStep, Jumps, Mixture, SemiGradient, SharedFutures, Uniform
 from tdvae.models import FilteringConfig, MeanFieldConfig, NextStepConfig, TDVAEConfig
 from tdvae.models.config import ModelConfig
 from tdvae.objectives import Objective, next_step_loss, state_space_loss, tdvae_loss
@@ -53,6 +53,8 @@ class Preset:
     test_games: int = 300
     samples: int = 100  # of the importance-sampled likelihoods
     probe_games: int = 2_500
+    probe_test: int = 0  # games to test probes on; 0: as many as they are fitted to
+    probe_every: int = 1  # probes are fitted to every so many frames of a game
     reader_steps: int = 1_500  # of fitting a probe
     seeds: tuple[int, ...] = (0,)
 
@@ -153,4 +155,63 @@ JUMPS_PRESETS: dict[str, Preset] = {
         jumps=_JUMPS,
         seeds=(0,),
     ),
+}
+
+
+# The same with a map of the grid world in belief and state, and every step of a game in each update. The map fits the
+# maze with a margin for the window; all else about the maze has to be learned.
+_MAP: dict[str, Any] = {
+    **_WINDOWS,
+    "map_size": (17, 21),
+    "moves": ((0, 0), (0, 1), (-1, 0), (0, -1), (1, 0)),
+    "obstacles": (int(Cell.WALL),),
+}
+_MAP_SIZES: dict[str, Any] = {"encoder": (96,), "belief": 144, "input_skip": 1, "decoder": (256, 256), "blocks": 1}
+_MAP_SMOKE: dict[str, Any] = {"encoder": (8,), "belief": 8, "decoder": (16,), "blocks": 1, "map_features": 8}
+
+
+def _map_models(sizes: dict[str, Any], hidden: tuple[int, int, int], latent: int) -> dict[str, ModelConfig]:
+    settings = _MAP | sizes
+    state: dict[str, Any] = {**settings, "maps": "residual", "layers": 1, "latent": latent, "observed_state": True}
+    started: dict[str, Any] = {"init_log_sigma": -2.5, "drift": "residual"}
+    return {
+        "tdvae": TDVAEConfig(**state, **started, hidden=hidden[0], posterior="product", dt="none"),
+        "filtering": FilteringConfig(**state, hidden=hidden[2], init_log_sigma=-0.5),
+        "mean_field": MeanFieldConfig(**state, **started, hidden=hidden[1]),
+        "next_step": NextStepConfig(**settings),
+    }
+
+
+MAP_PRESETS: dict[str, Preset] = {
+    "smoke": replace(
+        OBSERVED_PRESETS["smoke"],
+        models=_map_models(_MAP_SMOKE, (8, 14, 16), 3),
+        train=replace(PRESETS["smoke"].train, pairs=40),
+        jumps=EveryStep(),
+        kl_warmup=("tdvae", "mean_field"),
+    ),
+    "cpu": replace(
+        OBSERVED_PRESETS["cpu"],
+        models=_map_models(_MAP_SIZES, (128, 262, 264), 16),
+        train=replace(_TRAIN, steps=800, validate_every=100, checkpoint_every=100),
+        jumps=EveryStep(),
+        samples=50,
+        probe_games=3_000,
+        probe_test=600,
+        probe_every=3,
+        reader_steps=800,
+        seeds=(0,),
+    ),
+}
+
+# TD-VAE alone: groups of futures that share z_t1, one of them the next step and the others fixed targets.
+_FUTURES = SharedFutures(2, SemiGradient(Uniform(2, 12)))
+SHARED_PRESETS: dict[str, Preset] = {
+    name: replace(
+        preset,
+        models={"tdvae": replace(preset.models["tdvae"], dt="waves", octaves=4)},  # type: ignore[call-arg]
+        jumps=_FUTURES,
+        train=replace(preset.train, pairs=16 if name == "smoke" else 76),
+    )
+    for name, preset in MAP_PRESETS.items()
 }
