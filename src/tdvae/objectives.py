@@ -6,6 +6,7 @@ If values are missing, the likelihood of x_t is that of its observed entries; of
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import torch
@@ -97,24 +98,40 @@ def pair_terms_from_beliefs(
     if pairs.semi_gradient:
         z2, p_B2 = _fixed_where(dt > 1, z2, p_B2)
     if pairs.shared:
-        z1, q_S1 = model.q_S.sample_shared(z2, b1, b2, dt, actions)  # one z_t1 for all times of a group
-        p_B1 = model.p_B.given(z1, b1[..., 0, :])
-        step = model.step(State(z1.map(lambda layer: for_each(pairs.targets, layer)), x1), dt, actions)
-    else:
-        z1, q_S1 = model.q_S.sample(z2, b1, b2, dt, actions)
-        p_B1 = model.p_B.given(z1, b1)
-        step = model.step(State(z1, x1), dt, actions)
-    terms = LossTerms(
+        return _shared_terms(model, z2, p_B2, b1, b2, x1, (x2, observed2), dt, actions, kl)
+    z1, q_S1 = model.q_S.sample(z2, b1, b2, dt, actions)
+    p_B1 = model.p_B.given(z1, b1)
+    step = model.step(State(z1, x1), dt, actions)
+    return LossTerms(
         smoothing=q_S1.kl(p_B1) if kl == "closed" else q_S1.log_prob(z1) - p_B1.log_prob(z1),
         transition=p_B2.log_prob(z2) - step.p_T.given(z2).log_prob(z2),
         reconstruction=-step.p_D(z2).log_prob(x2, observed2),
     )
-    return _per_observation(terms, pairs.targets) if pairs.shared else terms
 
 
-def _per_observation(terms: LossTerms, k: int) -> LossTerms:
-    """The terms of groups (..., G), of whose K observations each has an equal share."""
-    return LossTerms(terms.smoothing / k, terms.transition.mean(-1), terms.reconstruction.mean(-1))
+def _shared_terms(
+    model: TDVAEParts,
+    z2: Latent,
+    p_B2: LadderDistribution,
+    b1: Tensor,
+    b2: Tensor,
+    x1: Tensor | None,
+    target: tuple[Tensor, Tensor | None],
+    dt: Tensor,
+    actions: Tensor | None,
+    kl: KL,
+) -> LossTerms:
+    """The terms of groups of K later times (..., G, K) with one z_t1, each (..., G) and divided by K."""
+    k = dt.shape[-1]
+    z1, q_S1 = model.q_S.sample_shared(z2, b1, b2, dt, actions)
+    p_B1 = model.p_B.given(z1, b1[..., 0, :])
+    step = model.step(State(z1.map(partial(for_each, k)), x1), dt, actions)
+    smoothing = q_S1.kl(p_B1) if kl == "closed" else q_S1.log_prob(z1) - p_B1.log_prob(z1)
+    return LossTerms(
+        smoothing=smoothing / k,
+        transition=(p_B2.log_prob(z2) - step.p_T.given(z2).log_prob(z2)).mean(-1),
+        reconstruction=-step.p_D(z2).log_prob(*target).mean(-1),
+    )
 
 
 def _fixed_where(chosen: Tensor, z: Latent, p: LadderDistribution) -> tuple[Latent, LadderDistribution]:
