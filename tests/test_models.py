@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -52,6 +52,17 @@ ROTATION = TDVAEConfig(
 FRAMES = ConvTDVAEConfig(
     event_shape=(3, 16, 16), encoder=(4, 6), belief=7, belief_layers=2, layers=3, channels=5, latent=2, canvas=4
 )
+GRID_WORLD: dict[str, Any] = {
+    "event_shape": (3, 3),
+    "likelihood": "categorical",
+    "classes": 4,
+    "actions": 3,
+    "map_size": (5, 6),
+    "moves": ((0, 0), (0, 1), (-1, 0)),
+    "obstacles": (1,),
+    "map_features": 5,
+    "decoder": (10,),
+}
 CONFIGS: dict[str, TDVAEConfig | ConvTDVAEConfig] = {
     "app_d": TDVAEConfig(likelihood="coordinates", dt="number", smoothing_sees_b2=False),
     "one_layer": TDVAEConfig(layers=1, latent=3),
@@ -76,6 +87,7 @@ CONFIGS: dict[str, TDVAEConfig | ConvTDVAEConfig] = {
     "observed_gaps": TDVAEConfig(
         event_shape=(2,), latent=3, hidden=8, actions=3, observed_state=True, noise="predicted", missing_values=True
     ),
+    "map": TDVAEConfig(**GRID_WORLD, latent=3, hidden=8, observed_state=True, posterior="product"),
     "conv": FRAMES,
     "conv_acting": replace(FRAMES, layers=1, actions=3, rewards=True, drift="residual", belief_layers=1, input_skip=2),
     "conv_wide": replace(FRAMES, event_shape=(1, 16, 32), encoder=(3, 4, 5), drift="residual", checkpointing=True),
@@ -88,6 +100,7 @@ NEXT_STEP = {
     "next_step_bits": NextStepConfig(event_shape=(4, 3), likelihood="bernoulli", encoder=(9, 8), decoder=(10,)),
     "next_step_classes": NextStepConfig(event_shape=(5,), likelihood="categorical", classes=4, decoder=(10,)),
     "next_step_acting": NextStepConfig(event_shape=(2,), actions=3, decoder=(10,)),
+    "next_step_map": NextStepConfig(**GRID_WORLD),
     "next_step_gaps": NextStepConfig(event_shape=(2,), decoder=(10,), missing_values=True),
 }
 STATE_SPACE: dict[str, LatentConfig] = {
@@ -103,6 +116,8 @@ STATE_SPACE: dict[str, LatentConfig] = {
     "filtering_observed": FilteringConfig(
         event_shape=(5,), likelihood="categorical", classes=4, posterior="product", particles=4, observed_state=True
     ),
+    "mean_field_map": MeanFieldConfig(**GRID_WORLD, latent=3, hidden=8, observed_state=True),
+    "filtering_map": FilteringConfig(**GRID_WORLD, latent=3, hidden=8, observed_state=True, particles=4),
     "filtering_gaps": FilteringConfig(
         event_shape=(2,), latent=3, hidden=8, particles=4, observed_state=True, missing_values=True
     ),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 import sys
 from collections.abc import Sequence
@@ -118,11 +119,11 @@ def exact_ghosts(preset: Preset, seed: int) -> Measures:
 def main(folder: Path) -> None:
     """Add the limits to the results of all comparisons that were measured on the same test games."""
     path = folder / "minipacman.json"
-    blocks = read_json(path)["blocks"]
+    blocks, by_seeds = read_json(path)["blocks"], functools.cache(lambda *seeds: limits(PRESETS["cpu"], seeds))
     for block in ("", *blocks):
         results = read_results(path, block)
         assert results is not None
-        known = limits(PRESETS["cpu"], results["seeds"])
+        known = by_seeds(*results["seeds"])
         nll = {model: entry["mean"] for model, entry in results["measures"]["nll"].items()}
         results["measures"] |= known | {"information_share": shares([nll], known)}
         write_results(path, results, block)

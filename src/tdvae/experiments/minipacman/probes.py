@@ -176,10 +176,10 @@ def measure_probes(model: Model, fit_on: Recording, test: Recording, steps: int,
     read: dict[str, Measures] = {name: {} for name in MEASURES}
     fitting, testing = features(model, fit_on), features(model, test)
     fewer = torch.arange(0, len(truth.ghost), every)
-    truth, fitting = rows_of(truth, fewer), {source: codes[fewer] for source, codes in fitting.items()}
+    some = rows_of(truth, fewer)
     for source, codes in fitting.items():
-        ghost = fit_ghost_reader(codes, truth, steps)(testing[source][ghost_rows], ghosts)
-        food = fit_food_reader(codes, truth, steps)(testing[source], asked)
+        ghost = fit_ghost_reader(codes[fewer], some, steps)(testing[source][ghost_rows], ghosts)
+        food = fit_food_reader(codes[fewer], some, steps)(testing[source], asked)
         read["ghost_by_age"][source] = by_age(ghost_loss(ghost, ghosts), ghosts)
         read["ghost_probe"][source] = float(ghost_loss(ghost, ghosts).mean())
         read["food_probe"][source] = float(food_loss(food, asked).mean())
