@@ -36,6 +36,7 @@ from tdvae.models import (
 )
 from tdvae.models.config import LatentConfig
 from tdvae.nn.dense import ObservationEncoder
+from tdvae.nn.memory import LastObservation
 from tdvae.nn.recurrent import BeliefNetwork
 from tdvae.objectives import elbo_terms
 from tdvae.types import Belief, Latent, Pairs, Sequences, State, missing_as_nan
@@ -331,8 +332,8 @@ def test_estimates_agree_with_sums_over_a_grid(kind: type[LatentConfig], state: 
     """For a one-dimensional z, the integrals over z_0, z_1 and z_2 are computed as sums over a grid."""
     model = build(kind(**SMALL, state=state))
     assert isinstance(model, StateSpace | tdvae.TDVAE)
-    if model.x_0 is not None:
-        torch.nn.init.normal_(model.x_0)
+    if isinstance(model.memory, LastObservation):
+        torch.nn.init.normal_(model.memory.x_0)
     data = Sequences(torch.tensor([[[0, 2], [1, 1]], [[2, 2], [0, 1]]]), torch.tensor([2, 2]))
     cell = math.log(float(GRID[1] - GRID[0]))
     with torch.no_grad():

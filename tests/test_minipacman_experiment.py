@@ -87,7 +87,7 @@ def test_a_reader_finds_the_ghost_in_codes_that_hold_it(truth: Hidden) -> None:
     reader = probes.fit_ghost_reader(codes, truth, steps=300)
     rows = truth.out_of_sight.nonzero()[:, 0]
     some = probes.rows_of(truth, rows)
-    assert float(probes.ghost_loss(reader(codes[rows]), some).mean()) < 0.02  # nats; knowing nothing costs 5.5
+    assert float(probes.ghost_loss(reader(codes[rows], some), some).mean()) < 0.02  # nats; knowing nothing costs 5.5
 
 
 def test_a_reader_of_nothing_learns_the_base_rate() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -26,6 +26,7 @@ from tdvae.models import (
     FilteringConfig,
     GatedMaps,
     Gaussian,
+    GridMap,
     LinearRecurrence,
     MeanFieldConfig,
     Model,
@@ -62,6 +63,12 @@ ROTATION = TDVAEConfig(
 FRAMES = ConvTDVAEConfig(
     event_shape=(3, 16, 16), encoder=(4, 6), layers=3, channels=5, latent=2, canvas=4, belief=DeepLSTM(7, layers=2)
 )
+GRID_WORLD: dict[str, Any] = {
+    "event_shape": (3, 3),
+    "decoder": Classes(4, (10,)),
+    "actions": 3,
+    "memory": GridMap((5, 6), ((0, 0), (0, 1), (-1, 0)), obstacles=(1,), features=5),
+}
 CONFIGS: dict[str, TDVAEConfig | ConvTDVAEConfig] = {
     "app_d": TDVAEConfig(smoothing_sees_b2=False, decoder=Coordinates(), dt=Number()),
     "one_layer": TDVAEConfig(layers=1, latent=3),
@@ -93,6 +100,7 @@ CONFIGS: dict[str, TDVAEConfig | ConvTDVAEConfig] = {
         maps=GatedMaps(8),
         state="observed",
     ),
+    "map": TDVAEConfig(**GRID_WORLD, latent=3, maps=GatedMaps(8), state="observed", posterior="product"),
     "conv": FRAMES,
     "conv_acting": replace(FRAMES, layers=1, actions=3, rewards=True, belief=LSTM(7, input_skip=2)),
     "conv_wide": replace(FRAMES, event_shape=(1, 16, 32), encoder=(3, 4, 5), checkpointing=True),
@@ -105,6 +113,7 @@ NEXT_STEP = {
     "next_step_bits": NextStepConfig(event_shape=(4, 3), encoder=(9, 8), decoder=Bits((10,))),
     "next_step_classes": NextStepConfig(event_shape=(5,), decoder=Classes(4, (10,))),
     "next_step_acting": NextStepConfig(event_shape=(2,), actions=3, decoder=Gaussian((10,))),
+    "next_step_map": NextStepConfig(**GRID_WORLD),
     "next_step_gaps": NextStepConfig(event_shape=(2,), decoder=Gaussian((10,), missing_values=True)),
 }
 STATE_SPACE: dict[str, LatentConfig] = {
@@ -118,6 +127,8 @@ STATE_SPACE: dict[str, LatentConfig] = {
     ),
     "mean_field_observed": MeanFieldConfig(event_shape=(2,), latent=3, actions=3, maps=GatedMaps(8), state="observed"),
     "filtering_observed": FilteringConfig(event_shape=(5,), posterior="product", decoder=Classes(4), state="observed"),
+    "mean_field_map": MeanFieldConfig(**GRID_WORLD, latent=3, maps=GatedMaps(8), state="observed"),
+    "filtering_map": FilteringConfig(**GRID_WORLD, latent=3, maps=GatedMaps(8), state="observed"),
     "filtering_gaps": FilteringConfig(
         event_shape=(2,),
         latent=3,
@@ -194,7 +205,7 @@ def test_given_returns_the_distribution_of_sample(model: TDVAE) -> None:
     actions = tdvae.objectives.actions_between(sequences, pairs)
     z2, p_B2 = model.p_B.sample(b2)
     z1, q_S1 = model.q_S.sample(z2, b1, b2, pairs.dt, actions)
-    s1 = State(z1, model.features_at(sequences, pairs.t1))
+    s1 = model.remembered(State(z1, model.features_at(sequences, pairs.t1)), pairs.dt, actions)
     z3, p_T3 = model.p_T.sample(s1, pairs.dt, actions)
     distributions = (
         (p_B2, model.p_B.given(z2, b2)),
@@ -269,7 +280,7 @@ def test_online_updates_equal_filter_with_gaps(gaps_model: RecurrentModel) -> No
     for t in times:
         belief = tdvae.belief_at(gaps_model, sequences, t)
         torch.testing.assert_close(belief.code, codes[:, t], rtol=1e-4, atol=1e-5)
-        if gaps_model.x_0 is not None:
+        if gaps_model.memory is not None:
             features = gaps_model.features_at(sequences, torch.full((N,), t))
             torch.testing.assert_close(belief.x, features)
 

@@ -124,7 +124,7 @@ class UnobservedState:
     def step(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> Step:
         return Step(self.p_T.bind(s1, dt, actions), self.p_D)
 
-    def features(self, x: Tensor) -> None:
+    def features_after(self, before: Any, x: Tensor, dt: Tensor, actions: Any) -> None:
         return None
 
     def features_at(self, sequences: Sequences, t: Tensor) -> None:
@@ -298,7 +298,7 @@ class ExactObservedModel:
         assert s1.x is not None
         return Step(self.p_T.bind(s1, dt, actions), self.p_D, Origin(s1.x, s1.z.flat, dt[..., None]))
 
-    def features(self, x: Tensor) -> Tensor:
+    def features_after(self, before: Any, x: Tensor, dt: Tensor, actions: Any) -> Tensor:
         return x
 
     def features_at(self, sequences: Sequences, t: Tensor) -> Tensor:

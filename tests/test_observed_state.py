@@ -23,6 +23,7 @@ from tdvae.models import (
 )
 from tdvae.models.base import RecurrentModel
 from tdvae.models.config import LatentConfig
+from tdvae.nn.memory import LastObservation
 
 SMALL: dict[str, Any] = {"latent": 3, "maps": GatedMaps(8), "belief": LSTM(6), "state": "observed"}
 VECTOR: dict[str, Any] = {**SMALL, "event_shape": (2,), "decoder": Gaussian((8,), noise="predicted")}
@@ -129,8 +130,8 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], me
 
 def test_the_first_observation_is_predicted_from_a_learned_stand_in() -> None:
     model, data = build(TDVAEConfig(**VECTOR)), vectors()
-    assert model.x_0 is not None
+    assert isinstance(model.memory, LastObservation)
     features = model.features_at(data, torch.tensor([0, 1, 8]))
     assert features is not None
-    assert torch.equal(features[0], model.x_0)
+    assert torch.equal(features[0], model.memory.x_0)
     torch.testing.assert_close(features[1:], torch.stack([data.x[1, 0], data.x[2, 7]]))

@@ -79,7 +79,7 @@ class Exact:
     def step(self, s1: State, dt: Tensor, actions: Tensor | None = None) -> Step:
         return Step(self.p_T.bind(s1, dt, actions), self.p_D)
 
-    def features(self, x: Tensor) -> None:
+    def features_after(self, before: Any, x: Tensor, dt: Tensor, actions: Any) -> None:
         return None
 
     def features_at(self, sequences: Sequences, t: Tensor) -> None:

@@ -289,3 +289,74 @@ class Subsequences(Jumps):
         ends = self.draw((len(lengths), k), generator, progress).cumsum(-1)
         start = uniform_integers(lengths.cpu()[:, None] - ends[..., -1], generator)[..., None]
         return Pairs(torch.cat([start, start + ends[..., :-1]], dim=-1), start + ends)
+
+
+@dataclass(frozen=True)
+class SharedFutures(Jumps):
+    """Groups of ``futures`` later times that share t1, and one z_t1 in the loss (ours, not the paper's).
+
+    The first jump of a group is one step; the lengths of the others follow ``jumps``. What the futures have in common
+    has to be in z_t1, since nothing else connects them, and it is paid for once. With a `SemiGradient` inside,
+    ``SharedFutures(4, SemiGradient(…))``, the states at the end of longer jumps are fixed targets. The number of pairs
+    of a sequence counts all later times.
+    """
+
+    outermost = True
+    futures: Annotated[int, Range(1, 1_000)]
+    jumps: Jumps
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_outermost(self.jumps.jumps if isinstance(self.jumps, SemiGradient) else self.jumps)
+
+    @property
+    def longest(self) -> int:
+        return self.jumps.longest
+
+    def draw(self, shape: tuple[int, ...], generator: Generator, progress: float = 1.0) -> Tensor:
+        dt = self.jumps.draw((*shape, self.futures), generator, progress)
+        dt[..., 0] = 1
+        return dt
+
+    def limited(self, limit: int) -> SharedFutures:
+        return SharedFutures(self.futures, self.jumps.limited(limit))
+
+    @checked
+    def sample(self, lengths: Tensor, k: Positive, generator: Generator, progress: Share = 1.0) -> Pairs:
+        self.check_room(lengths)
+        if k % self.futures:
+            raise InputError(f"pairs: expected a multiple of the {self.futures} futures of a group, got {k}")
+        dt = self.draw((len(lengths), k // self.futures), generator, progress)
+        t1 = uniform_integers(lengths.cpu()[:, None] - dt.amax(-1), generator)[..., None].expand_as(dt)
+        return Pairs(t1, t1 + dt, semi_gradient=isinstance(self.jumps, SemiGradient), shared=True)
+
+
+@dataclass(frozen=True)
+class EveryStep(Jumps):
+    """Different consecutive pairs of each sequence, none twice: all of them if there are as many pairs as steps.
+
+    Pairs that are drawn independently leave out a third of the steps of a sequence from each update.
+    """
+
+    outermost = True
+
+    @property
+    def longest(self) -> int:
+        return 1
+
+    def draw(self, shape: tuple[int, ...], generator: Generator, progress: float = 1.0) -> Tensor:
+        return torch.ones(shape, dtype=torch.long)
+
+    def limited(self, limit: int) -> EveryStep:
+        return self
+
+    @checked
+    def sample(self, lengths: Tensor, k: Positive, generator: Generator, progress: Share = 1.0) -> Pairs:
+        self.check_room(lengths)
+        if k > int(lengths.min()):
+            raise InputError(f"pairs: expected at most {int(lengths.min())}, the steps of the shortest, got {k}")
+        steps = torch.arange(int(lengths.max()))
+        order = torch.rand(len(lengths), len(steps), generator=generator, dtype=torch.float64)
+        order = order.masked_fill(steps >= lengths.cpu()[:, None], 2.0)  # after all steps of the sequence
+        t1 = order.argsort(1)[:, :k].sort(1).values
+        return Pairs(t1, t1 + 1)

@@ -142,7 +142,10 @@ def _belief_after(model: Model, past: Sequences | ArrayLike) -> Belief:
 @torch.no_grad()
 @checked
 def importance_log_prob(model: TDVAEParts, sequences: Sequences, pairs: Pairs, samples: Samples) -> Tensor:
-    """log p(x_t2 | x_≤t1) in the shape of the pairs, by importance sampling with proposal (p_B(z_t2 | b_t2), q_S)."""
+    """log p(x_t2 | x_≤t1) in the shape of the pairs, by importance sampling with proposal (p_B(z_t2 | b_t2), q_S).
+
+    For groups of times that share t1 it is the log density of all observations of a group together, (N, G).
+    """
     return log_mean_exp(pair_log_weights(model, sequences, pairs, samples))
 
 
@@ -153,7 +156,7 @@ def pair_log_weights(model: TDVAEParts, sequences: Sequences, pairs: Pairs, samp
     pairs.check_within(sequences)
     beliefs = model.filter(sequences)
     log_weights = [
-        -pair_terms_from_beliefs(beliefs, model, sequences, pairs, "sampled", samples=count).total
+        -pairs.targets * pair_terms_from_beliefs(beliefs, model, sequences, pairs, "sampled", samples=count).total
         for count in _batch_sizes(samples, pairs.t1.numel())
     ]
     return torch.cat(log_weights)

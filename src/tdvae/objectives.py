@@ -6,6 +6,7 @@ If values are missing, the likelihood of x_t is that of its observed entries; of
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, Protocol
 
 import torch
@@ -18,7 +19,7 @@ from tdvae.models.base import Beliefs, Model
 from tdvae.models.nextstep import NextStep
 from tdvae.models.ssm import StateSpace, one_action
 from tdvae.models.tdvae import TDVAE
-from tdvae.nn.ladder import Ladder, LadderDistribution
+from tdvae.nn.ladder import Ladder, LadderDistribution, for_each
 from tdvae.types import ELBOTerms, Latent, LossTerms, Pairs, PredictionTerms, Sequences, State, Terms, repeated
 
 KL = Literal["closed", "sampled"]
@@ -61,6 +62,10 @@ def pair_terms(
 ) -> LossTerms:
     r"""Eq. 6 for every pair, each term in the shape of the pairs; Eq. 5 if t2 = t1 + 1.
 
+    For groups of K later times that share t1 (``pairs.shared``; ours, not the paper's), one z_t1 is drawn from q_S, to
+    which all K times contribute, and each term is (N, G), divided by K. K times the total bounds the negative log of
+    :math:`p(x_{t2^1} \dots x_{t2^K} | x_{\le t1})`; with K = 1 it is Eq. 6.
+
     With ``kl="sampled"`` the total is minus the log importance weight of the sample (z_t1, z_t2) for
     :math:`p(x_{t2} | x_{\le t1})`. It has zero variance if p_B and q_S are exact.
     """
@@ -91,6 +96,8 @@ def pair_terms_from_beliefs(
         p_B2 = p_B2.detach()
     if pairs.semi_gradient:
         z2, p_B2 = _fixed_where(dt > 1, z2, p_B2)
+    if pairs.shared:
+        return _shared_terms(model, z2, p_B2, b1, b2, x1, (x2, observed2), dt, actions, kl)
     z1, q_S1 = model.q_S.sample(z2, b1, b2, dt, actions)
     p_B1 = model.p_B.given(z1, b1)
     step = model.step(State(z1, x1), dt, actions)
@@ -98,6 +105,31 @@ def pair_terms_from_beliefs(
         smoothing=q_S1.kl(p_B1) if kl == "closed" else q_S1.log_prob(z1) - p_B1.log_prob(z1),
         transition=p_B2.log_prob(z2) - step.p_T.given(z2).log_prob(z2),
         reconstruction=-step.p_D(z2).log_prob(x2, observed2),
+    )
+
+
+def _shared_terms(
+    model: TDVAEParts,
+    z2: Latent,
+    p_B2: LadderDistribution,
+    b1: Tensor,
+    b2: Tensor,
+    x1: Tensor | None,
+    target: tuple[Tensor, Tensor | None],
+    dt: Tensor,
+    actions: Tensor | None,
+    kl: KL,
+) -> LossTerms:
+    """The terms of groups of K later times (..., G, K) with one z_t1, each (..., G) and divided by K."""
+    k = dt.shape[-1]
+    z1, q_S1 = model.q_S.sample_shared(z2, b1, b2, dt, actions)
+    p_B1 = model.p_B.given(z1, b1[..., 0, :])
+    step = model.step(State(z1.map(partial(for_each, k)), x1), dt, actions)
+    smoothing = q_S1.kl(p_B1) if kl == "closed" else q_S1.log_prob(z1) - p_B1.log_prob(z1)
+    return LossTerms(
+        smoothing=smoothing / k,
+        transition=(p_B2.log_prob(z2) - step.p_T.given(z2).log_prob(z2)).mean(-1),
+        reconstruction=-step.p_D(z2).log_prob(*target).mean(-1),
     )
 
 

@@ -149,6 +149,8 @@ class SequenceSource(Protocol):
 class Pairs:
     """Time points t1 < t2 for each sequence; both (N, K) or (N, K, n - 1) for subsequences of n points.
 
+    With ``shared`` they are (N, G, K): groups of K later times t2 that share t1, and one z_t1 (`jumps.SharedFutures`).
+
     >>> import torch, tdvae
     >>> tdvae.Pairs(t1=torch.tensor([[0, 3]]), t2=torch.tensor([[1, 8]])).dt
     tensor([[1, 5]])
@@ -158,6 +160,7 @@ class Pairs:
     t2: Tensor
     last: int | None = None  # the largest t2, needed under vmap, where the values of a tensor cannot be read
     semi_gradient: bool = False  # of pairs with δt > 1 the belief at t2 receives no gradient; see `jumps.SemiGradient`
+    shared: bool = False  # the last dimension is a group of times t2 with one t1
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -166,6 +169,8 @@ class Pairs:
         checks.shape("t2", self.t2, tuple(self.t1.shape))
         if self.t1.ndim < 1:
             raise InputError("t1: expected shape (N, K) or (N, K, n - 1), got one number")
+        if self.shared and self.t1.ndim != 3:
+            raise InputError(f"t1: expected shape (N, G, K) for groups that share t1, got {tuple(self.t1.shape)}")
 
     def check_within(self, sequences: Sequences) -> None:
         """Raise unless 0 <= t1 < t2 <= length for every pair, and there is one row for each sequence."""
@@ -176,6 +181,13 @@ class Pairs:
             ranges = {"t1": self.t1, "t2": self.t2, "lengths": ends}
             given = ", ".join(f"{name} from {int(v.min())} to {int(v.max())}" for name, v in ranges.items())
             raise InputError(f"pairs: expected 0 <= t1 < t2 <= the length of the sequence, got {given}")
+        if self.shared and self.last is None and not checks.holds(self.t1 == self.t1[..., :1]):
+            raise InputError("pairs: expected one t1 for all times of a group, got several")
+
+    @property
+    def targets(self) -> int:
+        """The number of times t2 that share a t1."""
+        return self.t1.shape[-1] if self.shared else 1
 
     @property
     def dt(self) -> Tensor:

@@ -21,6 +21,7 @@ NEWTON_STEPS = 12
 MLP_HIDDEN, MLP_STEPS, MLP_BATCH, MLP_RATE = 64, 400, 512, 0.01
 
 READER_HIDDEN, READER_BATCH, READER_RATE = 256, 512, 3e-3
+READER_LARGEST = 10.0  # standard deviations: a feature that is almost never on would be far larger
 READER_CHECKS, READER_FOLDS = 20, 5  # number of validations during a fit; one fold of the rows, a fifth, is held out
 
 Logits = Callable[[Tensor], Tensor]  # codes (R, M, B) → (R, M)
@@ -100,6 +101,10 @@ def fit_reader(
     """
     generator = torch.Generator().manual_seed(0)
     shift, scale = codes.mean(0), codes.std(0) + 1e-4
+
+    def standardised(codes: Tensor) -> Tensor:
+        return ((codes - shift) / scale).clamp(-READER_LARGEST, READER_LARGEST)
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = nn.Sequential(nn.Linear(codes.shape[1], READER_HIDDEN), nn.ReLU(), nn.Linear(READER_HIDDEN, outputs))
@@ -111,15 +116,15 @@ def fit_reader(
     for step in range(1, steps + 1):
         rows = torch.randint(train_rows, (READER_BATCH,), generator=generator)
         optimizer.zero_grad()
-        loss(network((codes[rows] - shift) / scale), rows).backward()
+        loss(network(standardised(codes[rows])), rows).backward()
         optimizer.step()
         schedule.step()
         if step % max(1, steps // READER_CHECKS) == 0:
             with torch.no_grad():
-                validation_loss = float(loss(network((codes[held_out] - shift) / scale), held_out))
+                validation_loss = float(loss(network(standardised(codes[held_out])), held_out))
             if validation_loss < best_loss:
                 best, best_loss = copy.deepcopy(network), validation_loss
-    return lambda codes: best((codes - shift) / scale).detach()
+    return lambda codes: best(standardised(codes)).detach()
 
 
 def linear_fit(codes: Tensor, targets: Tensor, ridge: float) -> Callable[[Tensor], Tensor]:

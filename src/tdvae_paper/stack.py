@@ -70,7 +70,7 @@ class Stack(Learner):
             terms: Terms = torch.func.functional_call(
                 self._template[0],
                 state,
-                (Sequences(**batch, lengths=lengths), Pairs(t1, t2, last, pairs.semi_gradient)),
+                (Sequences(**batch, lengths=lengths), Pairs(t1, t2, last, pairs.semi_gradient, pairs.shared)),
             )
             term_types.append(type(terms))
             return terms.named()

@@ -9,6 +9,7 @@ from tdvae.models.nextstep import NextStep, NextStepConfig
 from tdvae.models.ssm import Filtering, FilteringConfig, MeanField, MeanFieldConfig, StateSpace
 from tdvae.models.tdvae import TDVAE, TDVAEConfig
 from tdvae.nn.dense import GatedMaps, Number, Readout, ResidualMaps, Unknown, Waves
+from tdvae.nn.memory import GridMap
 from tdvae.nn.recurrent import LSTM, DeepLSTM, LinearRecurrence
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "FilteringConfig",
     "GatedMaps",
     "Gaussian",
+    "GridMap",
     "LinearRecurrence",
     "MeanField",
     "MeanFieldConfig",

@@ -16,8 +16,18 @@ from tdvae.training.config import derive_seed
 from tdvae_paper.experiment import Experiment, Task, TrainedRun, Training, by_seed, seeds_of, time_of
 from tdvae_paper.minipacman import tables
 from tdvae_paper.minipacman.games import TEST, TRAIN, VALIDATION, WEIGHTS, played, probed
+from tdvae_paper.minipacman.limits import exact_ghosts, limits, shares
 from tdvae_paper.minipacman.measures import densities
-from tdvae_paper.minipacman.presets import JUMPS_PRESETS, OBJECTIVES, OBSERVED_PRESETS, PAPER, PRESETS, Preset
+from tdvae_paper.minipacman.presets import (
+    JUMPS_PRESETS,
+    MAP_PRESETS,
+    OBJECTIVES,
+    OBSERVED_PRESETS,
+    PAPER,
+    PRESETS,
+    SHARED_PRESETS,
+    Preset,
+)
 from tdvae_paper.minipacman.probes import MEASURES, measure_probes, observed
 
 KL_WARMUP: dict[str, Any] = {"kl_start": 0.1, "kl_warmup": 0.5}
@@ -56,12 +66,16 @@ class MiniPacman(Experiment[Preset]):
         measures = densities(models[0], test, preset.samples)
         if isinstance(models[0], NextStep):
             return measures
-        return measures | measure_probes(models[0], *probed(preset, task.seed), preset.reader_steps)
+        return measures | measure_probes(models[0], *probed(preset, task.seed), preset.reader_steps, preset.probe_every)
 
     def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
         return [together(by_method) for by_method in by_seed(measures).values()]
 
     def complete(self, preset: Preset, content: dict[str, Any], replicates: list[Measures]) -> None:
+        """Add the exact limit on the test games, and each model's share of what lies between it and knowing little."""
+        known = limits(preset, content["seeds"])
+        shared = shares([of_seed["nll"] for of_seed in replicates], known)
+        content["measures"] |= known | {"information_share": shared}
         content["parameters"] = parameters(preset)
 
     def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
@@ -99,6 +113,47 @@ class MiniPacmanObservedState(MiniPacman):
             nll = of_seed["nll"]
             of_seed["nll_over_next_step"] = {m: nll[m] / nll["next_step"] for m in nll if m != "next_step"}
         return replicates
+
+
+class MiniPacmanMap(MiniPacmanObservedState):
+    """The comparison with a map of what was seen in belief and state, near the exact limit."""
+
+    name = "minipacman_map"
+    title = "MiniPacman, a map in the state"
+    block = "map"
+    presets = MAP_PRESETS
+
+    def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:
+        measures = super().measure(preset, task, models)
+        if task.variant == "tdvae":
+            for name, exact in exact_ghosts(preset, task.seed).items():
+                measures[name]["without a model"] |= exact
+        return measures
+
+    def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
+        from tdvae_paper.minipacman import belief_figure
+
+        model, (fit_on, test) = runs[0].models[0], probed(preset, runs[0].task.seed)
+        beliefs = belief_figure.read_beliefs(model, fit_on, test, preset.reader_steps, preset.probe_every)
+        picture, film = folder / "minipacman_beliefs.png", folder / "minipacman_beliefs.gif"
+        belief_figure.draw(beliefs, test, picture)
+        belief_figure.film(beliefs, test, film)
+        return [*super().draw(preset, content, runs, folder), picture, film]
+
+
+class MiniPacmanSharedFutures(MiniPacmanMap):
+    """TD-VAE with a map, trained on groups of futures that share z_t1: does its belief know more of the ghost?"""
+
+    name = "minipacman_shared_futures"
+    title = "MiniPacman, a map in the state, shared futures"
+    block = "map_shared_futures"
+    presets = SHARED_PRESETS
+
+    def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
+        return [by_model(by_method) for by_method in by_seed(measures).values()]
+
+    def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
+        return []  # one model, nothing to compare
 
 
 class MiniPacmanJumps(MiniPacman):

@@ -108,7 +108,7 @@ def _ghosts(figure: Figure, grid: GridSpec, model: Model, fit_on: Recording, tes
     middle = grid[1].subgridspec(1, MAZES)
     for panel, row in enumerate(chosen):
         some = rows_of(about, torch.tensor([row]))
-        logits = reader(codes[row : row + 1]).masked_fill(some.seen, -1e9)
+        logits = reader(codes[row : row + 1], some).masked_fill(some.seen, -1e9)
         axes = figure.add_subplot(middle[panel])
         heat = torch.full((HEIGHT * WIDTH,), torch.nan).index_put((FREE_CELLS,), torch.softmax(logits, -1)[0])
         axes.imshow(np.where(WALLS, 1.0, np.nan), cmap="Greys", vmin=0, vmax=2)

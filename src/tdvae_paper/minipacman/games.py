@@ -16,5 +16,6 @@ def played(preset: Preset, games: int, seed: int, *purpose: int, truth: bool = F
 
 def probed(preset: Preset, seed: int) -> tuple[Recording, Recording]:
     """Games to fit probes on, and others to test them on."""
-    fit_on, test = (played(preset, preset.probe_games, seed, PROBE, part, truth=True) for part in range(2))
+    games = preset.probe_games, preset.probe_test or preset.probe_games
+    fit_on, test = (played(preset, games[part], seed, PROBE, part, truth=True) for part in range(2))
     return fit_on, test

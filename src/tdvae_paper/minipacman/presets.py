@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from tdvae.envs.minipacman import N_CLASSES
-from tdvae.jumps import Consecutive, Jumps, Mixture, Uniform
+from tdvae.envs.minipacman import N_CLASSES, Cell
+from tdvae.jumps import Consecutive, EveryStep, Jumps, Mixture, SemiGradient, SharedFutures, Uniform
 from tdvae.models import (
     LSTM,
     Classes,
     FilteringConfig,
     GatedMaps,
+    GridMap,
     MeanFieldConfig,
     NextStepConfig,
     ResidualMaps,
@@ -65,6 +66,8 @@ class Preset:
     test_games: int = 300
     samples: int = 100  # of the importance-sampled likelihoods
     probe_games: int = 2_500
+    probe_test: int = 0  # games to test probes on; 0: as many as they are fitted to
+    probe_every: int = 1  # probes are fitted to every so many frames of a game
     reader_steps: int = 1_500  # of fitting a probe
     seeds: tuple[int, ...] = (0,)
 
@@ -180,4 +183,73 @@ JUMPS_PRESETS: dict[str, Preset] = {
         jumps=_JUMPS,
         seeds=(0,),
     ),
+}
+
+
+# The same with a map of the grid world in belief and state, and every step of a game in each update. The map fits the
+# maze with a margin for the window; all else about the maze has to be learned.
+def _map(features: int = 128) -> GridMap:
+    moves = ((0, 0), (0, 1), (-1, 0), (0, -1), (1, 0))
+    return GridMap((17, 21), moves, obstacles=(int(Cell.WALL),), features=features)
+
+
+_MAP_SIZES: dict[str, Any] = {
+    "encoder": (96,),
+    "belief": LSTM(144, input_skip=1),
+    "decoder": Classes(CLASSES, (256, 256)),
+    "memory": _map(),
+}
+_MAP_SMOKE: dict[str, Any] = {
+    "encoder": (8,),
+    "belief": LSTM(8),
+    "decoder": Classes(CLASSES, (16,)),
+    "memory": _map(features=8),
+}
+
+
+def _map_models(sizes: dict[str, Any], hidden: tuple[int, int, int], latent: int) -> dict[str, ModelConfig]:
+    settings = _WINDOWS | sizes
+    state: dict[str, Any] = {**settings, "layers": 1, "latent": latent, "state": "observed"}
+    started: dict[str, Any] = {"init_log_sigma": -2.5, "drift": "residual"}
+    tdvae, mean_field, filtering = (ResidualMaps(size, 1) for size in hidden)
+    return {
+        "tdvae": TDVAEConfig(**state, **started, maps=tdvae, posterior="product", dt=Unknown()),
+        "filtering": FilteringConfig(**state, maps=filtering, init_log_sigma=-0.5),
+        "mean_field": MeanFieldConfig(**state, **started, maps=mean_field),
+        "next_step": NextStepConfig(**settings),
+    }
+
+
+MAP_PRESETS: dict[str, Preset] = {
+    "smoke": replace(
+        OBSERVED_PRESETS["smoke"],
+        models=_map_models(_MAP_SMOKE, (8, 14, 16), 3),
+        train=replace(PRESETS["smoke"].train, pairs=40),
+        jumps=EveryStep(),
+        kl_warmup=("tdvae", "mean_field"),
+    ),
+    "cpu": replace(
+        OBSERVED_PRESETS["cpu"],
+        models=_map_models(_MAP_SIZES, (128, 262, 264), 16),
+        train=replace(_TRAIN, steps=800, validate_every=100, checkpoint_every=100),
+        jumps=EveryStep(),
+        samples=30,
+        probe_games=2_000,
+        probe_test=400,
+        probe_every=3,
+        reader_steps=700,
+        seeds=(0,),
+    ),
+}
+
+# TD-VAE alone: groups of futures that share z_t1, one of them the next step and the others fixed targets.
+_FUTURES = SharedFutures(2, SemiGradient(Uniform(2, 12)))
+SHARED_PRESETS: dict[str, Preset] = {
+    name: replace(
+        preset,
+        models={"tdvae": replace(preset.models["tdvae"], dt=Waves(4))},  # type: ignore[call-arg]
+        jumps=_FUTURES,
+        train=replace(preset.train, pairs=16 if name == "smoke" else 76),
+    )
+    for name, preset in MAP_PRESETS.items()
 }

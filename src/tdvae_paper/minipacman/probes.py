@@ -11,21 +11,38 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tdvae.envs.minipacman import Recording, View
-from tdvae.envs.minipacman.maze import FREE, HEIGHT, WIDTH
+from tdvae.envs.minipacman.maze import FREE, HEIGHT, PLACE, WIDTH
 from tdvae.models import TDVAE, Model, StateSpace
+from tdvae.models.base import RecurrentModel
+from tdvae.nn.memory import MapMemory
 from tdvae.reporting.results import Measures
 from tdvae.types import Latent, Sequences
 from tdvae_paper.probes import fit_reader
 
-MEASURES = ("ghost_probe", "food_probe")
+MEASURES = ("ghost_probe", "ghost_by_age", "food_probe")
 SKIPPED = 10  # first frames of a game: there is nothing to remember yet
 LONG_AGO = 8  # steps since a ghost was seen, and more
+NEVER = 1_000_000
+AGES = {"1": (1, 1), "2–5": (2, 5), "6–10": (6, 10), "> 10": (11, NEVER - 1), "never seen": (NEVER, NEVER)}
 SMOOTHING = 20.0  # counts spread over all cells, of what is known without a model
 AT_ONCE = 200  # games
 FREE_CELLS = torch.as_tensor(FREE)
 _PLACE_AMONG_FREE = torch.full((HEIGHT * WIDTH,), -1).index_put((FREE_CELLS,), torch.arange(len(FREE)))
 _VIEW = View()
 _SEEN_FROM = torch.as_tensor(np.stack([_VIEW.seen_from(int(cell)).reshape(-1)[FREE] for cell in FREE]))
+# Where a cell is as seen from another, among all offsets, which are counted row by row
+_OFFSETS = (torch.as_tensor(PLACE[FREE])[None] - torch.as_tensor(PLACE[FREE])[:, None]) + torch.tensor(
+    [HEIGHT - 1, WIDTH - 1]
+)
+_OFFSET_OF = _OFFSETS[..., 0] * (2 * WIDTH - 1) + _OFFSETS[..., 1]  # (138, 138) by Pacman's cell and the other
+READ = len(FREE) + (2 * HEIGHT - 1) * (2 * WIDTH - 1)  # outputs of a reader: by cell, and by offset from Pacman
+
+
+def cells_read(outputs: Tensor, about: Hidden) -> Tensor:
+    """A number for each free cell (M, 138), from a reader's outputs (M, READ): one for the cell, and one for where it
+    is from Pacman, whose place is told. A belief can hold a thing by its place or by its direction and distance."""
+    by_cell, by_offset = outputs[:, : len(FREE)], outputs[:, len(FREE) :]
+    return by_cell + by_offset.gather(1, _OFFSET_OF[about.pacman])
 
 
 def observed(recording: Recording) -> Sequences:
@@ -43,6 +60,8 @@ class Hidden:
     last_seen: Tensor  # (M,) where a ghost was seen last, 138 if never
     since: Tensor  # (M,) how many steps ago, at most LONG_AGO
     time: Tensor  # (M,) number of the frame
+    pacman: Tensor  # (M,) where Pacman is
+    age: Tensor  # (M,) how many steps ago a ghost was seen; NEVER if it was not
 
     @property
     def out_of_sight(self) -> Tensor:
@@ -55,22 +74,24 @@ def hidden(recording: Recording) -> Hidden:
     """Of all frames after the first ``SKIPPED``, game by game."""
     truth = recording.truth
     assert truth is not None  # recorded for probes
-    pacman = _cell(torch.as_tensor(truth.pacman).long())
-    ghost = _cell(torch.as_tensor(truth.ghosts).long())[..., 0]
+    pacman = number_of(torch.as_tensor(truth.pacman).long())
+    ghost = number_of(torch.as_tensor(truth.ghosts).long())[..., 0]
     seen = _SEEN_FROM[pacman]
     shown = (ghost >= 0) & seen.gather(2, ghost.clamp(min=0)[..., None])[..., 0]
-    last, since = torch.full_like(ghost, len(FREE)), torch.full_like(ghost, LONG_AGO)
+    last, age = torch.full_like(ghost, len(FREE)), torch.full_like(ghost, NEVER)
     for t in range(ghost.shape[1]):
         if t > 0:
-            last[:, t], since[:, t] = last[:, t - 1], (since[:, t - 1] + 1).clamp(max=LONG_AGO)
+            last[:, t], age[:, t] = last[:, t - 1], (age[:, t - 1] + 1).clamp(max=NEVER)
         last[:, t] = torch.where(shown[:, t], ghost[:, t], last[:, t])
-        since[:, t] = torch.where(shown[:, t], 0, since[:, t])
+        age[:, t] = torch.where(shown[:, t], 0, age[:, t])
+    age = torch.where(last == len(FREE), NEVER, age)
     eaten = ~torch.as_tensor(truth.food).flatten(2)[..., FREE_CELLS]
     time = torch.arange(ghost.shape[1]).expand_as(ghost)
-    return Hidden(*(part[:, SKIPPED:].flatten(0, 1) for part in (seen, ghost, eaten, last, since, time)))
+    parts = seen, ghost, eaten, last, age.clamp(max=LONG_AGO), time, pacman, age
+    return Hidden(*(part[:, SKIPPED:].flatten(0, 1) for part in parts))
 
 
-def _cell(place: Tensor) -> Tensor:
+def number_of(place: Tensor) -> Tensor:
     """(row, column) → number among the free cells; -1 stays -1."""
     index = place[..., 0] * WIDTH + place[..., 1]
     return torch.where(index >= 0, _PLACE_AMONG_FREE[index.clamp(min=0)], -1)
@@ -88,13 +109,25 @@ def states(model: Model, sequences: Sequences) -> Latent:
 
 @torch.no_grad()
 def features(model: Model, recording: Recording) -> dict[str, Tensor]:
-    """Belief codes and drawn states of the frames that `hidden` is about, (M, size)."""
-    data, belief, state = observed(recording), [], []
+    """Belief codes and drawn states of the frames that `hidden` is about, (M, size).
+
+    A belief with a map is the code and the map; the code alone is read as well.
+    """
+    data = observed(recording)
+    read: dict[str, list[Tensor]] = {"belief": [], "state": [], "code": []}
     for rows in torch.arange(len(data)).split(AT_ONCE):
         part = data.select(rows)
-        belief.append(model.filter(part).codes[:, 1 + SKIPPED :].flatten(0, 1))
-        state.append(states(model, part).flat[:, SKIPPED:].flatten(0, 1))
-    return {"belief": torch.cat(belief), "state": torch.cat(state)}
+        code = model.filter(part).codes[:, 1 + SKIPPED :].flatten(0, 1)
+        read["state"].append(states(model, part).flat[:, SKIPPED:].flatten(0, 1))
+        if isinstance(model, RecurrentModel) and isinstance(model.memory, MapMemory):
+            through = model.features_through(part)
+            assert through is not None
+            maps = through[:, 1 + SKIPPED :].flatten(0, 1)
+            read["belief"].append(torch.cat([code, model.memory.classes_and_ages(maps)], dim=-1))
+            read["code"].append(code)
+        else:
+            read["belief"].append(code)
+    return {name: torch.cat(parts) for name, parts in read.items() if parts}
 
 
 def ghost_loss(logits: Tensor, about: Hidden) -> Tensor:
@@ -112,33 +145,62 @@ def rows_of(about: Hidden, rows: Tensor) -> Hidden:
     return Hidden(*(getattr(about, name)[rows] for name in Hidden.__dataclass_fields__))
 
 
-def fit_ghost_reader(codes: Tensor, about: Hidden, steps: int) -> Callable[[Tensor], Tensor]:
+Reader = Callable[[Tensor, Hidden], Tensor]  # codes and what is told → a number for each cell
+
+
+def fit_ghost_reader(codes: Tensor, about: Hidden, steps: int) -> Reader:
     """Logits over the free cells, from codes; fitted to frames whose ghost is out of sight."""
     chosen = about.out_of_sight.nonzero()[:, 0]
     codes, about = codes[chosen], rows_of(about, chosen)
-    return fit_reader(codes, len(FREE), lambda logits, rows: ghost_loss(logits, rows_of(about, rows)).mean(), steps)
+    return _fit(codes, about, ghost_loss, steps)
 
 
-def measure_probes(model: Model, fit_on: Recording, test: Recording, steps: int) -> Measures:
-    """Nats per frame for the ghost, nats per cell for the food, read from the model; and what is known without one."""
+def fit_food_reader(codes: Tensor, about: Hidden, steps: int) -> Reader:
+    """Log odds that each cell's food was eaten, from codes."""
+    return _fit(codes, about, food_loss, steps)
+
+
+def _fit(codes: Tensor, about: Hidden, loss: Callable[[Tensor, Hidden], Tensor], steps: int) -> Reader:
+    def of_rows(outputs: Tensor, rows: Tensor) -> Tensor:
+        some = rows_of(about, rows)
+        return loss(cells_read(outputs, some), some).mean()
+
+    read = fit_reader(codes, READ, of_rows, steps)
+    return lambda codes, told: cells_read(read(codes), told)
+
+
+def measure_probes(model: Model, fit_on: Recording, test: Recording, steps: int, every: int = 1) -> Measures:
+    """Nats per frame for the ghost, also by how long ago it was seen, and nats per cell for the food, read from the
+    model; and what is known without one. Readers are fitted to ``every`` so many frames."""
     truth, asked = hidden(fit_on), hidden(test)
     ghost_rows = asked.out_of_sight.nonzero()[:, 0]
     ghosts = rows_of(asked, ghost_rows)
     read: dict[str, Measures] = {name: {} for name in MEASURES}
     fitting, testing = features(model, fit_on), features(model, test)
+    fewer = torch.arange(0, len(truth.ghost), every)
+    some = rows_of(truth, fewer)
     for source, codes in fitting.items():
-        ghost = fit_ghost_reader(codes, truth, steps)
-        food = fit_reader(codes, len(FREE), lambda logits, rows: food_loss(logits, rows_of(truth, rows)).mean(), steps)
-        read["ghost_probe"][source] = float(ghost_loss(ghost(testing[source][ghost_rows]), ghosts).mean())
-        read["food_probe"][source] = float(food_loss(food(testing[source]), asked).mean())
+        ghost = fit_ghost_reader(codes[fewer], some, steps)(testing[source][ghost_rows], ghosts)
+        food = fit_food_reader(codes[fewer], some, steps)(testing[source], asked)
+        read["ghost_by_age"][source] = by_age(ghost_loss(ghost, ghosts), ghosts)
+        read["ghost_probe"][source] = float(ghost_loss(ghost, ghosts).mean())
+        read["food_probe"][source] = float(food_loss(food, asked).mean())
+    last_seen = ghost_loss(_by_last_seen(truth, ghosts), ghosts)
     without: dict[str, Measures] = {
         "ghost_probe": {
             "uniform": float(ghost_loss(torch.zeros(len(ghost_rows), len(FREE)), ghosts).mean()),
-            "last seen": float(ghost_loss(_by_last_seen(truth, ghosts), ghosts).mean()),
+            "last seen": float(last_seen.mean()),
         },
+        "ghost_by_age": {"last seen": by_age(last_seen, ghosts)},
         "food_probe": {"time alone": float(food_loss(_by_time(truth, asked), asked).mean())},
     }
     return {name: {"read from": read[name], "without a model": without[name]} for name in MEASURES}
+
+
+def by_age(loss: Tensor, about: Hidden) -> Measures:
+    """The mean of a loss (M,) by the number of steps since the ghost was seen; ages that do not occur are left out."""
+    chosen = {name: (about.age >= first) & (about.age <= last) for name, (first, last) in AGES.items()}
+    return {name: float(loss[rows].mean()) for name, rows in chosen.items() if bool(rows.any())}
 
 
 def _by_last_seen(fit_on: Hidden, asked: Hidden) -> Tensor:

@@ -17,7 +17,9 @@ COLUMNS = {
     "elbo_ratio": "−ELBO / filtering",
     "nll_ratio": f"{NLL} / filtering",
     "nll_over_next_step": f"{NLL} / next-step",
+    "information_share": "share of attainable information",
 }
+LIMITS = {"limit": "exact limit", "limit_factorised": "exact limit of a model that scores cells independently"}
 ALL_COLUMNS = {
     "elbo": "−ELBO",
     "frame": "… of which the frame given z",
@@ -32,7 +34,19 @@ ALL_COLUMNS = {
 def models(content: dict[str, Any]) -> list[Block]:
     """The paper's comparison: a row for each model, the paper's numbers beside ours."""
     columns = {name: label for name, label in COLUMNS.items() if name in content["measures"]}
-    return [_by_model(content, content["measures"], columns, content["paper"])]
+    table = _by_model(content, content["measures"], columns, content["paper"])
+    return [Table(table.columns, table.rows + _limit_rows(content["measures"], list(columns), len(table.columns)))]
+
+
+def _limit_rows(measures: Measures, columns: list[str], width: int) -> list[list[str]]:
+    """The limits and references, in the column of −log p(x)."""
+    known = {label: measures[name] for name, label in LIMITS.items() if name in measures}
+    rows = []
+    for label, entry in (known | measures.get("references", {})).items():
+        row = [label, *[""] * (width - 1)]
+        row[1 + columns.index("nll")] = cell(entry)
+        rows.append(row)
+    return rows
 
 
 def models_in_full(content: dict[str, Any]) -> list[Block]:
@@ -50,7 +64,13 @@ def models_in_full(content: dict[str, Any]) -> list[Block]:
             for source in sources
         ],
     )
-    return [_by_model(content, measures | _parts(measures["elbo_terms"]), ALL_COLUMNS, {}), by_class, probes]
+    tables = [_by_model(content, measures | _parts(measures["elbo_terms"]), ALL_COLUMNS, {}), by_class, probes]
+    if "ghost_by_age" in measures:
+        ages = ((_source(source), of) for source, of in measures["ghost_by_age"].items())
+        tables.append(by_key(ages, corner="the ghost's cell, nats, by steps since it was seen"))
+    if "limit_parts" in measures:
+        tables.append(by_key([("exact limit", measures["limit_parts"])], corner="nats per frame"))
+    return [*tables]
 
 
 def _parts(terms: Measures) -> Measures:

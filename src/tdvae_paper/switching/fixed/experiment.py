@@ -34,6 +34,7 @@ class Switching(GridExperiment[Preset]):
     name = "switching"
     title = "switching"
     presets = PRESETS
+    methods = METHODS
 
     def tasks(self, preset: Preset, seeds: list[int]) -> list[Task]:
         """Return one task per seed, size, interval and method."""
@@ -42,13 +43,13 @@ class Switching(GridExperiment[Preset]):
             for seed in seeds
             for size in preset.sizes
             for interval in preset.intervals
-            for method in METHODS
+            for method in self.methods
         ]
 
     def training(self, preset: Preset, task: Task) -> Training:
         """Train all runs of a cell and method as a stack. The probe accuracies are logged in metrics.jsonl."""
         size, interval, name = parts_of(task)
-        method = METHODS[name]
+        method = self.methods[name]
         config = method.config(size)
         if preset.observed_state and isinstance(config, TDVAEConfig):
             config = with_observed_state(config)
@@ -68,6 +69,14 @@ class Switching(GridExperiment[Preset]):
         return measure(models, [interval], preset.probe_sequences, derive_seed(task.seed, PROBE), preset.probe)
 
     def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
+        """Return the accuracies of each run of each seed, by measure and cell, and the difference of two methods."""
+        replicates = self.by_run(preset, measures)
+        for of_run in replicates:
+            placeless, next_step = of_run["accuracy_tdvae_placeless"], of_run["accuracy_next_step"]
+            of_run[DIFFERENCE] = {name: placeless[name] - next_step[name] for name in placeless}
+        return replicates
+
+    def by_run(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
         """Return the accuracies of each run of each seed, by measure and cell."""
         return [
             _run_measures(preset, {task: m for task, m in measures.items() if task.seed == seed}, run)
@@ -113,5 +122,4 @@ def _run_measures(preset: Preset, finished: dict[Task, Measures], run: int) -> M
             measures.setdefault(f"accuracy_{method}{suffix}", {})[name] = by_interval[str(interval)][run]
         for t, accuracies in measured["on_the_way"].items():
             measures.setdefault(f"accuracy_{method}_at", {})[f"{name},t={t}"] = accuracies[run]
-    placeless, next_step = measures["accuracy_tdvae_placeless"], measures["accuracy_next_step"]
-    return {**measures, DIFFERENCE: {name: placeless[name] - next_step[name] for name in placeless}}
+    return measures

@@ -1,0 +1,121 @@
+"""The map of a grid world: registered by actions and obstacles, around the agent, in belief and state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from tdvae import InputError, TDVAEConfig
+from tdvae.envs.minipacman import record
+from tdvae.envs.minipacman.maze import WALLS
+from tdvae.models import Classes, FilteringConfig, GatedMaps, GridMap, build
+from tdvae.nn.memory import AGES, MapMemory
+
+MOVES = ((0, 0), (0, 1), (-1, 0), (0, -1), (1, 0))
+MAP = GridMap((17, 21), MOVES, obstacles=(1,), features=6)
+SETTINGS: dict[str, Any] = {
+    "event_shape": (5, 5),
+    "decoder": Classes(7),
+    "actions": 5,
+    "memory": MAP,
+    "state": "observed",
+}
+
+
+@pytest.fixture(scope="module")
+def memory() -> MapMemory:
+    torch.manual_seed(0)
+    return MAP.build((5, 5), 7)
+
+
+def test_the_map_of_a_game_shows_the_maze_around_pacman(memory: MapMemory) -> None:
+    """Every place that was seen is a wall if and only if it is one, and what was seen last is what is there."""
+    games = record(12, 40, seed=5)
+    sequences = games.sequences()
+    assert games.truth is not None
+    assert sequences.actions is not None
+    maps = memory.through(sequences.x, sequences.x, sequences.actions)
+    assert maps.shape == (12, 41, 2 * 17 * 21)
+    seen = 0
+    for game in range(12):
+        board = maps[game, -1, : 17 * 21].view(17, 21)
+        y, x = games.truth.pacman[game, -1]
+        for row, column in ((r, c) for r in range(15) for c in range(19)):
+            kind = int(board[(row - y) % 17, (column - x) % 21])
+            if kind < 7:
+                seen += 1
+                assert (kind == 1) == bool(WALLS[row, column])
+                if kind in (2, 3):
+                    assert games.truth.food[game, -1, row, column]
+    assert seen > 12 * 100
+
+
+def test_ages_count_the_steps_since_a_place_was_seen(memory: MapMemory) -> None:
+    empty = torch.zeros(1, 5, 5, dtype=torch.long)
+    right, one = torch.tensor([[[0.0, 1, 0, 0, 0]]]), torch.tensor([1])
+    state = memory.first()[None]
+    for _ in range(3):
+        state = memory.after(state, empty, empty, one, right)
+    age, board = state[0, 17 * 21 :].view(17, 21), state[0, : 17 * 21].view(17, 21)
+    assert age[0, :3].tolist() == [0, 0, 0]
+    assert age[0, -4:].tolist() == [2, 1, 0, 0]  # to the left, where the agent came from
+    assert board[0, -5] == 7  # not seen yet
+
+
+def test_an_obstacle_blocks_a_move_and_a_jump_follows_all_actions(memory: MapMemory) -> None:
+    window = torch.zeros(1, 5, 5, dtype=torch.long)
+    window[0, 2, 4] = 1  # a wall two cells to the right
+    start = memory.after(memory.first()[None], window, window, torch.tensor([1]), torch.zeros(1, 1, 5))
+    rights = torch.tensor([0.0, 1, 0, 0, 0]).expand(1, 3, 5)
+    features = memory(start, torch.tensor([3]), rights)
+    there = features[0, : 25 * 7].view(5, 5, 7)
+    assert there[2, 3, 1] == 1  # after one step the wall is ahead, and it stays there
+    assert there[2, 4].sum() == 0  # what is behind it was never seen
+    assert features.shape == (1, 25 * 7 + 6)
+
+
+def test_features_are_the_same_for_all_samples_of_a_state(memory: MapMemory) -> None:
+    state = memory.first().expand(3, -1)
+    actions, dt = torch.eye(5)[:3][:, None], torch.ones(3, dtype=torch.long)
+    once = memory(state, dt, actions)
+    expanded = memory(state.expand(4, 3, -1), dt.expand(4, 3), actions.expand(4, 3, 1, 5))
+    assert expanded.shape == (4, 3, memory.features_size)
+    assert torch.equal(expanded[2], once)
+    assert len(AGES) == 3
+
+
+def test_beliefs_online_are_those_of_whole_games() -> None:
+    torch.manual_seed(1)
+    model = build(TDVAEConfig(**SETTINGS, latent=3, maps=GatedMaps(8), posterior="product"))
+    sequences = record(4, 9, seed=2).sequences()
+    assert sequences.actions is not None
+    belief = model.initial(4)
+    for t in range(9):
+        belief = model.update(belief, sequences.x[:, t], sequences.actions[:, t])
+    with torch.no_grad():
+        codes = model.filter(replace(sequences, rewards=None)).codes
+    torch.testing.assert_close(belief.code, codes[:, -1])
+    torch.testing.assert_close(model.features_at(sequences, sequences.lengths), belief.x)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"memory": replace(MAP, moves=MOVES[:3])}, "memory.moves: expected one for each of the 5 actions, got"),
+        ({"memory": replace(MAP, size=(4, 21))}, "memory.size: expected at least the window"),
+        ({"memory": replace(MAP, obstacles=(7,))}, "memory.obstacles: expected classes from 0 to 6"),
+        ({"event_shape": (25,)}, "memory: expected None unless observations are windows"),
+        ({"state": "latent"}, "state: expected 'observed' with a map"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        TDVAEConfig(**{**SETTINGS, **changed})
+
+
+def test_a_product_encoder_does_not_know_the_map() -> None:
+    with pytest.raises(InputError, match="posterior: expected 'free' with a map"):
+        FilteringConfig(**SETTINGS, posterior="product")
