@@ -96,18 +96,16 @@ class Fit:
     """Steps of a season, for the seasonal forecaster that the model is compared with; by default it is looked for."""
     longest_jump: int = 10
     """Train on jumps of 1 to this many time steps."""
-    steps: int = 10_000
-    """Training steps."""
+    steps: int = 2_000
+    """Training steps of a TD-VAE."""
     minutes: float | None = None
-    """Choose the number of training steps so that training takes about this many minutes."""
+    """A budget of processor time in place of --steps. It is watched while training."""
     patience: int = 8
-    """Stop after this many of the 20 validations without a better one; 0: never."""
-    state: Literal["auto", "linear", "observed", "latent"] = "auto"
-    """What the model carries from step to step. linear: its latent state and the last observations; training starts
-    from a linear regression. observed: the same without the regression. latent: the latent state alone, which serves
-    better where single observations are very noisy. auto: linear if there are fewer than 10,000 numbers; if there are
-    more, train all three and keep the one with the best forecasts of the validation part. With several processes
-    auto trains one: linear or, if there are more numbers, observed."""
+    """Stop a training after this many of its 20 validations without a better one; 0: never."""
+    networks: str | None = None
+    """The networks to train, separated by commas: next_step, latent, observed. latent and observed are TD-VAEs; the
+    state of observed also has the last observation. By default all three, for vectors of numbers; the worse of the two
+    TD-VAEs is stopped early. With several processes one is trained."""
     layers: int | None = None
     """Layers of the latent state. By default chosen for the kind of data, as the next two."""
     latent: int | None = None
@@ -143,14 +141,12 @@ class Fit:
         fit_file(
             self.file,
             Options(
-                columns={
+                preparation={
                     "values": _names(self.values),
                     "known": _names(self.known),
                     "id": self.id,
                     "time": self.time,
                     "group": self.group,
-                },
-                preparation={
                     "longest_jump": self.longest_jump,
                     "calendar": self.calendar,
                     "window": self.window,
@@ -159,17 +155,15 @@ class Fit:
                     "test": self.test_file,
                     "season": self.season,
                 },
-                recipe={
+                fit={
                     "steps": self.steps,
                     "minutes": self.minutes,
                     "patience": self.patience,
+                    "networks": _names(self.networks),
                     **{name: size for name, size in sizes.items() if size is not None},
-                    "state": self.state,
                 },
                 seed=self.seed,
-                devices=self.devices,
-                nodes=self.nodes,
-                tensorboard=self.tensorboard,
+                settings={"devices": self.devices, "nodes": self.nodes, "tensorboard": self.tensorboard},
             ),
             self.run_dir or _unused_folder(self.file.stem),
             self.resume,
@@ -196,11 +190,11 @@ class Forecast:
     run: tyro.conf.Positional[Path]
     """Run folder of fit."""
     data: Path
-    """A file like the one of the training. Values may be missing; known inputs must reach as far as the forecasts."""
+    """A file like the one of the training. Values may be missing; covariates must reach as far as the forecasts."""
     steps: str = "1"
     """How many steps ahead, separated by commas. More than the longest trained jump are composed of several jumps."""
     out: Path = Path("forecast.csv")
-    """The new file: .csv, .parquet or .npz."""
+    """The new file: .csv, .tsv, .parquet or .npz."""
     quantiles: str = "0.05,0.25,0.5,0.75,0.95"
     """Levels of the quantiles, separated by commas."""
     samples: int = 0

@@ -1,206 +1,363 @@
-"""The linear part of a forecast: least squares on the last observations, for every δt, before training starts.
+"""Linear forecasters: naive, seasonal naive, climatology, and an average of ridge regressions with seasonal lags.
 
-A few hundred numbers teach a network slowly what linear regression reads off at once. So the model starts from a
-regression (`tdvae.nn.linear.LinearForecast`) and learns what it leaves over.
+Each has, for every horizon, weights of earlier observations and of covariates, and the covariance of its errors: the
+dimensions of a forecast are correlated.
 
-The regression is an average of several. Each corrects a simple forecast, its *base*: the mean of the training data, the
-last observation, or the observation one season before the target. It sees some number of last observations and is
-penalised for large corrections (ridge regression). The errors of blocks of successive steps that were left out of the
-fit choose the penalty, weight the average and give its σ. Leaving out single steps would not do: the targets of
-neighbouring steps are nearly the same if δt is long.
-
-With known inputs there are regressions with and without those of the last steps; all have those of the jump.
+A regression corrects a simple forecast, its *base*: the mean of the training data, the last observation, or the
+observation one season before the target. It sees some number of last observations, and with seasons also those around
+the same phase of the last two, and is penalised for large corrections (ridge regression). The errors of blocks of
+successive steps that were left out of the fit choose the penalty, weight the average and give its covariance. Leaving
+out single steps would not do: the targets of neighbouring steps are nearly the same if the horizon is long.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from tdvae.forecasting.baselines import LAGS, PENALTIES, SMALLEST_SPREAD, find_season
-from tdvae.forecasting.origins import observed, training_origins
-from tdvae.models import TDVAE
-from tdvae.models.decoders import GaussianDecoder
-from tdvae.nn.linear import LinearForecast
+from tdvae.distributions import DiagonalNormal
+from tdvae.errors import InputError
+from tdvae.forecasting.density import SAMPLES, CorrelatedNormal, Density, Normals
+from tdvae.forecasting.origins import CONTEXT_SHARE, Origins, observed, training_origins
 from tdvae.types import Sequences
 
+LAGS = (1, 2, 5, 10, 20)  # how many last observations a regression may see, beside all of them
+MOST_LAGS, MOST_NUMBERS = 36, 240  # of the last observations, and numbers in them
+PENALTIES = tuple(10.0**k for k in range(-3, 5))
 MOST_ROWS = 20_000
-MOST_WHOLE = 0.9  # share of sequences with a whole window from which on others are left out
+MOST_WHOLE = 0.9  # share of sequences with a whole context from which on others are left out
+MOST_COVARIATES = 40  # numbers; a longer jump gives the regression the covariates of its last step only
 BLOCKS = 6  # that are left out in turn
+SMALLEST_SPREAD = 1e-6  # of a dimension that is predicted exactly
+FURTHER = 3  # regressions in the average at horizons between those at which all are compared
 # Sharpness of the weights of the average: with 10, a regression with an error 10 % larger has 1/e of the weight. With
 # many rows, smaller differences are certain.
 LEAST_SHARPNESS, SHARPNESS_PER_ROW = 10.0, 0.01
-
-Base = Literal["mean", "last", "season"]
+LARGEST = 20.0  # standard deviations; a sampled future stays below
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """One of the regressions: its base, the number of last observations that it sees, and whether also the actions
-    before them."""
+class Regression:
+    """What one of the regressions is given. ``base``: a season, 1 for the last observation, 0 for the mean."""
 
-    base: Base
+    base: int
     lags: int
-    past_actions: bool = False
+    seasonal: bool = False  # also observations around the phase of the target, one and two seasons before
+    past_covariates: bool = False  # also the covariates of the last steps
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """A linear forecast fitted for one δt. The average of several is one as well."""
+class Weights:
+    """A linear forecast at one horizon. The average of several is one as well."""
 
-    window: Tensor  # (K, D, D) weights of the last K observations
-    past_actions: Tensor  # (K, A, D) weights of the actions before them
-    actions: Tensor  # (J · A, D) weights of the actions of the jump
+    places: Tensor  # (O,) how many steps before the last observation each of the used ones is
+    values: Tensor  # (O, D, D)
+    past: Tensor  # (O, A, D) weights of the covariates of the same steps
+    jump: Tensor  # (J · A, D) weights of the covariates after the origin
     bias: Tensor  # (D,)
-    errors: Tensor  # (M, D) of the rows when their block was left out; 0 for missing targets
-    there: Tensor  # (M, D) False for missing targets
+    covariance: Tensor  # (D, D) of the errors
+
+    def named(self) -> dict[str, Tensor]:
+        return {name: getattr(self, name).contiguous() for name in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear forecaster for horizons 1, 2, …; longer ones are simulated step by step."""
+
+    horizons: Mapping[int, Weights]
+
+    def densities(
+        self, sequences: Sequences, at: Origins, horizons: Sequence[int], samples: int = SAMPLES
+    ) -> dict[int, Density]:
+        past, future = _past(sequences, at, self.context), _future(sequences, at, max(horizons))
+        found: dict[int, Density] = {}
+        for h in horizons:
+            if weights := self.horizons.get(h):
+                mean = _mean(weights, past, future, h)
+                found[h] = CorrelatedNormal(mean, weights.covariance)
+        beyond = [h for h in horizons if h not in self.horizons]
+        if beyond:
+            means = self._simulate(past, future, max(beyond), samples)[1]
+            log_sigma = self.horizons[1].covariance.diagonal().log() / 2
+            for h in beyond:
+                found[h] = Normals(DiagonalNormal(means[h - 1], log_sigma.expand_as(means[h - 1])))
+        return found
+
+    def paths(self, sequences: Sequences, at: Origins, steps: Sequence[int], count: int) -> Tensor:
+        past, future = _past(sequences, at, self.context), _future(sequences, at, max(steps))
+        drawn = self._simulate(past, future, max(steps), count)[0]
+        return drawn[[step - 1 for step in steps]].permute(1, 2, 0, 3)
 
     @property
-    def spread(self) -> Tensor:
-        """(D,) the root mean square of the errors."""
-        return (self.errors.square().sum(0) / self.there.sum(0).clamp(min=1)).sqrt().clamp(min=SMALLEST_SPREAD)
+    def context(self) -> int:
+        """How many last observations are used."""
+        return 1 + max((int(w.places.max()) for w in self.horizons.values() if len(w.places)), default=0)
 
-    @property
-    def score(self) -> float:
-        """The NLL of the left-out blocks per dimension, up to a constant."""
-        return float(self.spread.log().mean())
+    def _simulate(self, past: Tensor, future: Tensor | None, steps: int, count: int) -> tuple[Tensor, Tensor]:
+        """Futures by single steps, and the mean of each step given those before, both (steps, count, M, D)."""
+        one = self.horizons[1]
+        factor, lead = torch.linalg.cholesky(one.covariance), (count, len(past))
+        window = past.expand(count, *past.shape).flatten(0, 1)
+        drawn, means = [], []
+        for step in range(steps):
+            known = None if future is None else future[:, step : step + 1].expand(count, -1, -1, -1).flatten(0, 1)
+            mean = _mean(one, window, known, 1).clamp(-LARGEST, LARGEST)
+            x = mean + torch.randn_like(mean) @ factor.T
+            means.append(mean.unflatten(0, lead))
+            drawn.append(x.unflatten(0, lead))
+            newest = x if known is None else torch.cat([x, known[:, 0]], dim=-1)
+            window = torch.cat([window[:, 1:], newest[:, None]], dim=1)
+        return torch.stack(drawn), torch.stack(means)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All numbers by name, for a file."""
+        return {
+            f"{h}.{name}": tensor for h, weights in self.horizons.items() for name, tensor in weights.named().items()
+        }
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Linear:
+        parts: dict[int, dict[str, Tensor]] = {}
+        for key, tensor in tensors.items():
+            h, _, name = key.partition(".")
+            parts.setdefault(int(h), {})[name] = tensor
+        return cls({h: Weights(**parts[h]) for h in sorted(parts)})
+
+
+# What a forecast is computed from
+
+
+def filled(sequences: Sequences) -> Tensor:
+    """x (N, T, D) in double precision; missing numbers are the last observed one, and 0 before the first."""
+    x = sequences.x.flatten(2).double()
+    if sequences.observed is None:
+        return x
+    seen = observed(sequences).flatten(2)
+    steps = torch.arange(1, x.shape[1] + 1)[None, :, None]
+    last = torch.where(seen, steps, 0).cummax(1).values
+    return torch.where(last > 0, x.gather(1, (last - 1).clamp(min=0)), 0)
+
+
+def _past(sequences: Sequences, at: Origins, length: int) -> Tensor:
+    """The last observations and covariates before each origin, (M, length, D + A); before the first, that one."""
+    rows, index = at.row[:, None], (at.t[:, None] - length + torch.arange(length)).clamp(min=0)
+    values = filled(sequences)[rows, index]
+    return values if sequences.actions is None else torch.cat([values, sequences.actions[rows, index].double()], -1)
+
+
+def _future(sequences: Sequences, at: Origins, steps: int) -> Tensor | None:
+    """The covariates after each origin, (M, steps, A)."""
+    if sequences.actions is None:
+        return None
+    return sequences.actions[at.row[:, None], at.t[:, None] + torch.arange(steps)].double()
+
+
+def _mean(weights: Weights, past: Tensor, future: Tensor | None, h: int) -> Tensor:
+    size, used = len(weights.bias), past[:, past.shape[1] - 1 - weights.places]
+    mean = weights.bias + used[..., :size].flatten(1) @ weights.values.flatten(0, 1)
+    if future is not None:
+        mean = mean + used[..., size:].flatten(1) @ weights.past.flatten(0, 1)
+        mean = mean + _jump_covariates(future, h) @ weights.jump
+    return mean
+
+
+def _jump_covariates(future: Tensor, h: int) -> Tensor:
+    """The covariates of a jump (M, J · A): of all its steps, or of the last one if they are many."""
+    first = 0 if h * future.shape[-1] <= MOST_COVARIATES else h - 1
+    return future[:, first:h].flatten(1)
+
+
+# Simple forecasters
+
+
+def naive(data: Sequences, longest: int, season: int = 1) -> Linear:
+    """The last observation, or that of the last season in the phase of the target."""
+    return Linear({h: _fixed(data, h, season * math.ceil(h / season) - h) for h in range(1, longest + 1)})
+
+
+def climatology(data: Sequences, longest: int) -> Linear:
+    """The mean and the covariance of the training data."""
+    return Linear({h: _fixed(data, h, None) for h in range(1, longest + 1)})
+
+
+def _fixed(data: Sequences, h: int, place: int | None) -> Weights:
+    """The observation so many steps before the last one as the forecast; None: the mean, which is 0."""
+    size, actions = math.prod(data.x.shape[2:]), 0 if data.actions is None else data.actions.shape[-1]
+    places = torch.tensor([] if place is None else [place], dtype=torch.long)
+    weights = Weights(
+        places,
+        torch.eye(size, dtype=torch.float64).expand(len(places), -1, -1),
+        torch.zeros(len(places), actions, size, dtype=torch.float64),
+        torch.zeros(0 if not actions else _jump_size(h, actions), size, dtype=torch.float64),
+        torch.zeros(size, dtype=torch.float64),
+        torch.eye(size, dtype=torch.float64),
+    )
+    rows = Rows.of(data, h, 1 if place is None else place + 1)
+    errors = torch.where(rows.observed, rows.targets - _mean(weights, rows.past, rows.future, h), 0)
+    return Weights(*[*weights.named().values()][:-1], _covariance(errors, rows.observed, h))
+
+
+def _jump_size(h: int, actions: int) -> int:
+    return h * actions if h * actions <= MOST_COVARIATES else actions
+
+
+# The average of regressions
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What a forecast is fitted on, in the units of the model, in the order of time."""
+    """What a forecast is fitted on, in the order of time."""
 
-    windows: Tensor  # (M, K, D) the last K observations, the last one first
-    past_actions: Tensor  # (M, K, A) the actions before them
-    actions: Tensor  # (M, J · A) numbers of the actions of the jump
+    past: Tensor  # (M, C, D + A) observations and covariates, the last one last
+    future: Tensor | None  # (M, h, A)
     targets: Tensor  # (M, D); 0 for missing ones
-    there: Tensor  # (M, D) False for missing targets
-    dt: int
+    observed: Tensor  # (M, D) False for missing targets
+    h: int
 
-    def fit(self, candidate: Candidate, season: int | None) -> Fitted:
-        """Regress what the base leaves over on the differences between the last observations and the base.
+    @classmethod
+    def of(cls, data: Sequences, h: int, context: int) -> Rows:
+        """From origins with whole contexts only, if nearly all sequences have some."""
+        origins = training_origins(data, h, MOST_ROWS)
+        if not len(origins):
+            raise InputError(f"train: expected a sequence longer than {h} steps, got at most {int(data.lengths.max())}")
+        whole = origins.select((origins.t >= context).nonzero()[:, 0])
+        if len(whole.row.unique()) >= MOST_WHOLE * len(origins.row.unique()):
+            origins = whole
+        past, future = _past(data, origins, context), _future(data, origins, h)
+        place = (origins.row, origins.t + h - 1)
+        seen = observed(data)[place].flatten(1)
+        return cls(past, future, torch.where(seen, data.x[place].flatten(1).double(), 0), seen, h)
+
+    def fit(self, one: Regression, seasons: Sequence[int]) -> tuple[Weights, Tensor]:
+        """Regress what the base leaves over on the differences between the observations and the base; see errors.
 
         The mean has no such differences: the observations themselves take their place.
         """
-        size, last = self.targets.shape[1], self.windows[:, 0]
-        place = None if candidate.base == "mean" else 0 if candidate.base == "last" else self._phase(season)
-        base = torch.zeros_like(last) if place is None else self.windows[:, place]
-        seen = self.windows[:, : candidate.lags] - base[:, None]
-        past = self.past_actions[:, : candidate.lags if candidate.past_actions else 0].flatten(1)
-        features = torch.cat([seen.flatten(1), past, self.actions, seen.new_ones(len(seen), 1)], dim=1)
-        left_over = torch.where(self.there, self.targets - base, 0)
-        weights, errors = _ridge(features, left_over, self.there, self.dt)
-        parts = weights.split([candidate.lags * size, past.shape[1], self.actions.shape[1], 1])
-        of_window, of_past, of_actions, bias = parts
-        window = self.windows.new_zeros(self.windows.shape[1], size, size)
-        window[: candidate.lags] = of_window.unflatten(0, (candidate.lags, size))
-        past_actions = self.past_actions.new_zeros(*self.past_actions.shape[1:], size)
-        if len(of_past):
-            past_actions[: candidate.lags] = of_past.unflatten(0, (candidate.lags, -1))
-        if place is not None:
-            window[place] += torch.eye(size, dtype=window.dtype) - window.sum(0)
-        return Fitted(window, past_actions, of_actions, bias[0], errors, self.there)
+        size, context = self.targets.shape[1], self.past.shape[1]
+        values, covariates = self.past[..., :size], self.past[..., size:]
+        base_place = None if one.base == 0 else _phase(one.base, self.h) if one.base > 1 else 0
+        places = sorted({*range(one.lags), *(_seasonal_places(seasons, self.h, context) if one.seasonal else ())})
+        index = context - 1 - torch.tensor(places)
+        base = torch.zeros_like(self.targets) if base_place is None else values[:, context - 1 - base_place]
+        seen = values[:, index] - base[:, None]
+        past = covariates[:, index[: one.lags]].flatten(1) if one.past_covariates else seen.new_zeros(len(seen), 0)
+        jump = seen.new_zeros(len(seen), 0) if self.future is None else _jump_covariates(self.future, self.h)
+        features = torch.cat([seen.flatten(1), past, jump, seen.new_ones(len(seen), 1)], dim=1)
+        left_over = torch.where(self.observed, self.targets - base, 0)
+        weights, errors = _ridge(features, left_over, self.observed, self.h)
+        of_values, of_past, of_jump, bias = weights.split([seen[0].numel(), past.shape[1], jump.shape[1], 1])
+        window = values.new_zeros(context, size, size)
+        window[places] = of_values.unflatten(0, (len(places), size))
+        if base_place is not None:
+            window[base_place] += torch.eye(size, dtype=window.dtype) - window.sum(0)
+        of_covariates = window.new_zeros(context, covariates.shape[2], size)
+        if one.past_covariates:
+            of_covariates[: one.lags] = of_past.unflatten(0, (one.lags, -1))
+        return Weights(torch.arange(context), window, of_covariates, of_jump, bias[0], torch.eye(size)), errors
 
-    def candidates(self, season: int | None) -> Iterator[Candidate]:
-        most = self.windows.shape[1]
-        bases: list[Base] = ["mean", "last"]
-        if season is not None and self._phase(season) < most:
-            bases.append("season")
-        past = (False, True) if self.past_actions.shape[2] else (False,)
-        for lags in sorted({min(lags, most) for lags in (*LAGS, most)}):
-            yield from (Candidate(base, lags, past_actions) for base in bases for past_actions in past)
-
-    def _phase(self, season: int | None) -> int:
-        """The place in the window of the observation a whole number of seasons before the target."""
-        assert season is not None
-        return season * math.ceil(self.dt / season) - self.dt
+    def regressions(self, lags: int, seasons: Sequence[int]) -> Iterator[Regression]:
+        """All that are compared, with at most so many last observations."""
+        bases = [0, 1, *(s for s in seasons if _phase(s, self.h) < self.past.shape[1])]
+        covariates = (False,) if self.future is None else (False, True)
+        seasonal = (False, True) if _seasonal_places(seasons, self.h, self.past.shape[1]) else (False,)
+        for number in sorted({min(each, lags) for each in (*LAGS, lags)}):
+            yield from itertools.starmap(Regression, itertools.product(bases, [number], seasonal, covariates))
 
 
-def average(fits: dict[Candidate, Fitted]) -> tuple[Fitted, dict[Candidate, float]]:
-    """The average of several regressions, weighted by their errors, and the weights.
+def _phase(season: int, h: int) -> int:
+    """How many steps before the last observation is the one a whole number of seasons before the target."""
+    return season * math.ceil(h / season) - h
 
-    All of them are given the past actions if the best one is, else none: two kinds of regressions of which one is
-    clearly worse would spoil the average.
-    """
-    past_actions = min(fits, key=lambda each: fits[each].score).past_actions
-    fits = {each: fit for each, fit in fits.items() if each.past_actions == past_actions}
-    there = next(iter(fits.values())).there
-    scores = torch.tensor([each.score for each in fits.values()], dtype=torch.float64)
-    sharpness = max(LEAST_SHARPNESS, SHARPNESS_PER_ROW * len(there))
-    weights = torch.softmax(-sharpness * scores, dim=0).tolist()
 
-    def mean(name: str) -> Tensor:
-        return sum((w * getattr(each, name) for w, each in zip(weights, fits.values(), strict=True)), torch.zeros(()))
-
-    names = ("window", "past_actions", "actions", "bias", "errors")
-    return Fitted(**{name: mean(name) for name in names}, there=there), dict(zip(fits, weights, strict=True))
+def _seasonal_places(seasons: Sequence[int], h: int, context: int) -> list[int]:
+    """Observations around the phase of the target one and two seasons before, and at the phase of the origin."""
+    places = set()
+    for season in seasons:
+        for before in (0, 1):
+            phase = _phase(season, h) + before * season
+            places |= {phase - 1, phase, phase + 1, (before + 1) * season}
+    return sorted(place for place in places if 0 <= place < context)
 
 
 @torch.no_grad()
-def fit_linear_part(
-    model: TDVAE, data: Sequences, season: int | None = None
-) -> dict[int, dict[Candidate, float]] | None:
-    """Fit the linear forecast of a model; None if it has none. The weights in the average, by δt.
+def fit_linear(
+    data: Sequences, longest: int, compared: Sequence[int], seasons: Sequence[int] = (), context: int | None = None
+) -> Linear | None:
+    """Fit the average of regressions for every horizon up to ``longest``; None for observations of too many numbers.
 
-    ``season`` is looked for in the data if it is not given.
+    At the ``compared`` horizons all regressions are fitted, at others the best of the next compared one. ``context`` is
+    how many observations are known before a forecast; by default a third of the longest sequence.
     """
-    linear = model.linear
-    if linear is None:
+    size = math.prod(data.x.shape[2:])
+    if size > MOST_NUMBERS:
         return None
-    season = find_season(data, model.lags) if season is None else season
-    longest = min(linear.jumps, int(data.lengths.max()) - 1)
-    weights: dict[int, dict[Candidate, float]] = {}
-    for dt in range(1, linear.jumps + 1):
-        if dt <= longest:
-            rows = _rows(model, linear, data, dt)
-            fitted, weights[dt] = average({each: rows.fit(each, season) for each in rows.candidates(season)})
-        linear.weight[dt - 1], linear.action_weight[dt - 1] = fitted.window.flatten(0, 1), fitted.actions
-        linear.past_action_weight[dt - 1] = fitted.past_actions.flatten(0, 1)
-        linear.bias[dt - 1], linear.log_sigma[dt - 1] = fitted.bias, fitted.spread.log()
-    return weights
+    known = max(1, math.ceil(int(data.lengths.max()) / CONTEXT_SHARE) if context is None else context)
+    lags = min(MOST_LAGS, MOST_NUMBERS // size, known)
+    used = [season for season in seasons if season + 1 < known]
+    found, best = {}, []
+    for h in range(1, min(longest, int(data.lengths.max()) - 1) + 1):
+        reach = [place + 1 for place in _seasonal_places(used, h, known)] + [_phase(s, h) + 1 for s in used]
+        rows = Rows.of(data, h, min(known, max([lags, *reach])))
+        if h in compared or not best:
+            fits = {one: rows.fit(one, used) for one in rows.regressions(lags, used)}
+        else:
+            valid = set(rows.regressions(lags, used))
+            fits = {one: rows.fit(one, used) for one in best if one in valid}
+        found[h], weights = _average(fits, rows)
+        if h in compared or not best:
+            best = sorted(weights, key=lambda one: -weights[one])[:FURTHER]
+    return Linear(found)
 
 
-def _rows(model: TDVAE, linear: LinearForecast, data: Sequences, dt: int) -> Rows:
-    """Windows before the origins and the targets after them; whole windows only, if nearly all sequences have some."""
-    origins = training_origins(data, dt, MOST_ROWS)
-    whole = origins.select((origins.t >= model.lags).nonzero()[:, 0])
-    if len(whole.row.unique()) >= MOST_WHOLE * len(origins.row.unique()):
-        origins = whole
-    features = model.features_at(data.select(origins.row), origins.t)
-    assert features is not None
-    assert isinstance(model.p_D, GaussianDecoder)
-    place = (origins.row, origins.t + dt - 1)
-    x = (data.x[place].double() - model.p_D.shift.double()) / model.p_D.scale.double()
-    there = observed(data)[place].flatten(1)
-    windows, past_actions = linear.values(features).double(), linear.past_actions(features).double()
-    actions = windows.new_zeros(len(windows), 0)
-    if data.actions is not None:
-        jump = data.actions[origins.row[:, None], origins.t[:, None] + torch.arange(dt)]
-        actions = linear.flat_actions(jump, torch.full((len(jump),), dt)).double()
-    targets = torch.where(there, x.flatten(1), 0)
-    seen = [windows.flatten(1), past_actions.flatten(1), actions]
-    first = _first_of_equal_rows(torch.cat([*seen, targets, there], dim=1))
-    return Rows(windows[first], past_actions[first], actions[first], targets[first], there[first], dt)
+def _average(fits: Mapping[Regression, tuple[Weights, Tensor]], rows: Rows) -> tuple[Weights, dict[Regression, float]]:
+    """The average of several regressions, weighted by their errors, and the weights.
 
-
-def _first_of_equal_rows(rows: Tensor) -> Tensor:
-    """The places of rows (M, F) that do not occur before.
-
-    Overlapping windows of one series have many equal rows. A copy of a row that is left out would give it away.
+    All of them are given the past covariates if the best one is, else none: two kinds of regressions of which one is
+    clearly worse would spoil the average.
     """
-    _, inverse = rows.unique(dim=0, return_inverse=True)
-    places = torch.arange(len(rows))
-    first = torch.full((int(inverse.max()) + 1,), len(rows)).scatter_reduce(0, inverse, places, "amin")
-    return first.sort().values
+    count = rows.observed.sum(0).clamp(min=1)
+    scores = {
+        one: float((errors.square().sum(0) / count).sqrt().clamp(min=SMALLEST_SPREAD).log().mean())
+        for one, (_, errors) in fits.items()
+    }
+    past = min(scores, key=lambda one: scores[one]).past_covariates
+    chosen = [one for one in fits if one.past_covariates == past]
+    sharpness = max(LEAST_SHARPNESS, SHARPNESS_PER_ROW * len(rows.targets))
+    shares = torch.softmax(-sharpness * torch.tensor([scores[one] for one in chosen], dtype=torch.float64), 0).tolist()
+
+    def mean(name: str) -> Tensor:
+        parts = (share * getattr(fits[one][0], name) for share, one in zip(shares, chosen, strict=True))
+        return sum(parts, torch.zeros(()))
+
+    errors = sum((share * fits[one][1] for share, one in zip(shares, chosen, strict=True)), torch.zeros(()))
+    values, of_past = mean("values"), mean("past")
+    places = (values.abs().sum((1, 2)) + of_past.abs().sum((1, 2)) > 0).nonzero()[:, 0]
+    covariance = _covariance(errors, rows.observed, rows.h)
+    averaged = Weights(places, values[places], of_past[places], mean("jump"), mean("bias"), covariance)
+    return averaged, dict(zip(chosen, shares, strict=True))
 
 
-def _ridge(features: Tensor, targets: Tensor, there: Tensor, dt: int) -> tuple[Tensor, Tensor]:
+def _covariance(errors: Tensor, seen: Tensor, h: int) -> Tensor:
+    """The covariance of errors (M, D), 0 for missing ones, shrunk to its diagonal as far as the rows are few."""
+    there = seen.double()
+    covariance = errors.T @ errors / (there.T @ there).clamp(min=1)
+    independent = max(1.0, len(errors) / h)  # the errors of overlapping targets depend on each other
+    shrinkage = min(1.0, len(covariance) / independent)
+    variance = covariance.diagonal().clamp(min=SMALLEST_SPREAD**2)
+    shrunk = (1 - shrinkage) * covariance
+    shrunk.diagonal().copy_(variance)
+    if bool(torch.linalg.cholesky_ex(shrunk).info):  # possible with missing values
+        return variance.diag()
+    return shrunk
+
+
+def _ridge(features: Tensor, targets: Tensor, seen: Tensor, h: int) -> tuple[Tensor, Tensor]:
     """The weights (F, D) of a ridge regression on all rows, and the errors (M, D) of blocks that were left out.
 
     The rows next to a left-out block are left out as well, because their targets lie in it. The penalty is that of the
@@ -214,19 +371,19 @@ def _ridge(features: Tensor, targets: Tensor, there: Tensor, dt: int) -> tuple[T
     for start, end in itertools.pairwise(bounds):
         if start == end:
             continue
-        near = slice(max(0, start - dt), min(count, end + dt))
+        near = slice(max(0, start - h), min(count, end + h))
         if near.stop - near.start == count:  # too few rows to leave out more than the block
             near = slice(start, end)
         part = features[near]
-        kept = _weights(total - part.T @ part, projected - part.T @ targets[near], penalties)
+        kept = _solved(total - part.T @ part, projected - part.T @ targets[near], penalties)
         predicted[:, start:end] = features[start:end] @ kept
-    errors = torch.where(there, targets - predicted, 0)
-    spreads = (errors.square().sum(1) / there.sum(0).clamp(min=1)).clamp(min=SMALLEST_SPREAD**2)
+    errors = torch.where(seen, targets - predicted, 0)
+    spreads = (errors.square().sum(1) / seen.sum(0).clamp(min=1)).clamp(min=SMALLEST_SPREAD**2)
     best = int(spreads.log().mean(1).argmin())
-    return _weights(total, projected, penalties[best : best + 1])[0], errors[best]
+    return _solved(total, projected, penalties[best : best + 1])[0], errors[best]
 
 
-def _weights(gram: Tensor, projected: Tensor, penalties: Tensor) -> Tensor:
+def _solved(gram: Tensor, projected: Tensor, penalties: Tensor) -> Tensor:
     """The weights (P, F, D) for each of the penalties."""
     values, vectors = torch.linalg.eigh(gram)
     shrink = 1 / (values.clamp(min=0) + penalties[:, None])

@@ -11,8 +11,6 @@ import torch
 
 from tdvae.data import OscillatorSettings, from_arrays, simulate, split
 from tdvae.envs.pendulum import record_pendulum
-from tdvae.forecasting import recipe
-from tdvae.forecasting.monitor import ForecastMonitor
 from tdvae.likelihood import forecast
 from tdvae.models import Model
 from tdvae.reporting.results import Measures
@@ -20,6 +18,7 @@ from tdvae.reporting.tables import Block, by_key
 from tdvae.rollouts import belief_at
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
+from tdvae_paper.curriculum import curriculum
 from tdvae_paper.experiment import Experiment, Task, TrainedRun, Training, by_seed, seeds_of, time_of
 
 SETS = {"pendulum": "Pendulum with hidden velocity", "oscillator": "noisy oscillator"}
@@ -86,9 +85,7 @@ class Composition(Experiment[Preset]):
     def training(self, preset: Preset, task: Task) -> Training:
         train, validation, _ = parts(preset, task)
         observed_state = task.variant.endswith("observed_state")
-        chosen = recipe(train, AHEAD, preset.steps, task.seed, observed_state=observed_state, **preset.model)
-        monitor = ForecastMonitor.up_to(AHEAD, chosen.learner.model, validation, task.seed)
-        return Training(chosen.learner, train, chosen.jumps, chosen.config, validation, monitor=monitor)
+        return curriculum(train, validation, AHEAD, preset.steps, task.seed, observed_state, **preset.model)
 
     @torch.no_grad()
     def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:

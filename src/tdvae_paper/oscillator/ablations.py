@@ -1,23 +1,22 @@
 """Ablations of the oscillator experiment: the demo preset with one option changed at a time.
 
-Two more variants are trained by `tdvae fit`'s recipe, which is told nothing about the signal.
+Two more variants are trained by a general recipe, which is told nothing about the signal.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import torch
 
-from tdvae.forecasting import recipe
 from tdvae.jumps import InTurn, SemiGradient, Widening, paper_mixture
 from tdvae.models import Model
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, Table
 from tdvae.saved import SavedModel
 from tdvae.types import Sequences
+from tdvae_paper.curriculum import curriculum
 from tdvae_paper.experiment import Experiment, Task, Training, by_seed
 from tdvae_paper.oscillator.experiment import Oscillator
 from tdvae_paper.oscillator.measures import HORIZONS
@@ -47,7 +46,7 @@ VARIANTS = {
     "paper_jumps_only": replace(_BASE, jumps=widening(_UNTIL)),
     "no_curriculum": replace(_BASE, jumps=InTurn(paper_mixture(), SemiGradient(half_consecutive()), SWITCH)),
 }
-FITS: dict[str, dict[str, Any]] = {"fit": {}, "fit_latent": {"observed_state": False}}  # options of `tdvae.recipe`
+FITS: dict[str, dict[str, Any]] = {"fit": {}, "fit_latent": {"observed_state": False}}  # options of `curriculum`
 LONGEST_JUMP = 120  # of these
 REPORTED = {"information_share": "share at δt = {}", "coverage_90": "coverage of the 90 % interval"}
 
@@ -83,10 +82,10 @@ class OscillatorAblations(Experiment[Variants]):
         made = _OSCILLATOR.training(preset.fit_preset, task)
         assert made.validation is not None
         train, validation = (source.select(torch.arange(len(source))) for source in (made.data, made.validation))
-        options = preset.fits[task.variant]
-        chosen = recipe(train, LONGEST_JUMP, preset.fit_preset.train.steps, task.seed, patience=0, **options)
-        start = partial(chosen.fit, train, validation)
-        return Training(chosen.learner, train, chosen.jumps, chosen.config, validation, made.info, start=start)
+        steps, options = preset.fit_preset.train.steps, preset.fits[task.variant]
+        return replace(
+            curriculum(train, validation, LONGEST_JUMP, steps, task.seed, patience=0, **options), info=made.info
+        )
 
     def measure(self, preset: Variants, task: Task, models: list[Model]) -> Measures:
         return _OSCILLATOR.measure(preset.variants.get(task.variant, preset.fit_preset), task, models)

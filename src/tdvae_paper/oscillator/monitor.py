@@ -8,9 +8,9 @@ import torch
 
 from tdvae.data import OscillatorSettings
 from tdvae.exact import OscillatorOracle
-from tdvae.forecasting.monitor import ForecastMonitor
 from tdvae.models import Model
 from tdvae.types import Sequences
+from tdvae_paper.monitor import ForecastMonitor
 from tdvae_paper.oscillator.measures import HORIZONS, START
 
 SEQUENCES = 300  # of the validation sequences

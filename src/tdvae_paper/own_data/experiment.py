@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from tdvae.forecasting import OwnData, Recipe, candidates, recipe
 from tdvae.forecasting.evaluation import Evaluation, evaluate, model_scores
+
+from tdvae.forecasting import OwnData, Recipe, candidates, recipe
 from tdvae.forecasting.monitor import ForecastMonitor
 from tdvae.forecasting.origins import Origins, held_out_origins
 from tdvae.forecasting.recipe import StateKind

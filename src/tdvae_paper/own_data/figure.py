@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from matplotlib.figure import Figure
-
 from tdvae.forecasting.evaluation import Evaluation
+
 from tdvae.forecasting.figure import draw_calibration, draw_fan, draw_scores
 from tdvae.forecasting.origins import Origins
 from tdvae.models import Model

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from tdvae.forecasting.evaluation import Evaluation, Scores, gaussian_scores
 
 from tdvae.distributions import DiagonalNormal
 from tdvae.errors import InputError
 from tdvae.forecasting import OwnData
 from tdvae.forecasting.baselines import find_season
-from tdvae.forecasting.evaluation import Evaluation, Scores, gaussian_scores
 from tdvae.models import Model, NextStep, build
 from tdvae.models.config import NextStepConfig, TDVAEConfig
 from tdvae.reporting.results import Measures
