@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tdvae.forecasting.encoding import Encoding
+from tdvae.forecasting.encode import Encoding
 from tdvae.forecasting.evaluation import Evaluation, actions_after, beliefs_at
 from tdvae.forecasting.origins import Origins
 from tdvae.forecasting.series import Array

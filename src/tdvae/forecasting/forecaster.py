@@ -17,12 +17,11 @@ from torch import Tensor
 from tdvae.checks import LONGEST_JUMP, Range, Seed, check_fields, checked
 from tdvae.distributions import DiagonalNormal
 from tdvae.errors import InputError
-from tdvae.forecasting.encoding import Encoding
+from tdvae.forecasting.encode import Encoding
 from tdvae.forecasting.gaps import fill
 from tdvae.forecasting.own_data import RunData
+from tdvae.forecasting.read import ARRAY_FILES, TABLE_FILES, Source
 from tdvae.forecasting.series import Array, Series
-from tdvae.forecasting.sources import ARRAY_FILES, Source
-from tdvae.forecasting.tables import TABLE_FILES
 from tdvae.likelihood import Forecast, forecast
 from tdvae.models import TDVAE, Model
 from tdvae.rollouts import belief_at, rollout

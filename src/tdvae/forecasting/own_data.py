@@ -14,15 +14,15 @@ from torch import Tensor
 from tdvae.checks import Positive, check_fields
 from tdvae.distributions import Categorical, DiscretisedLogistic
 from tdvae.errors import CheckpointError, InputError
-from tdvae.forecasting import splits
-from tdvae.forecasting.encoding import Encoding
+from tdvae.forecasting import split as splits
+from tdvae.forecasting.encode import Encoding
 from tdvae.forecasting.evaluation import MOST_ORIGINS, Evaluation, Scores
 from tdvae.forecasting.evaluation import evaluate as evaluate_forecasts
 from tdvae.forecasting.origins import Origins, held_out_origins
 from tdvae.forecasting.preparation import HeldOut, new_sequences
+from tdvae.forecasting.read import Source
 from tdvae.forecasting.recipe import DATA_FILE
 from tdvae.forecasting.series import Array, Columns, Series
-from tdvae.forecasting.sources import Source
 from tdvae.forecasting.verdict import LABELS, comparisons, verdict
 from tdvae.likelihood import forecast
 from tdvae.models import ConvTDVAEConfig, Model
