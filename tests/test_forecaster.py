@@ -46,10 +46,10 @@ def sales(rows: int = 200, future: int = 0) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A short training on a CSV file with known inputs and a calendar; the file is then removed."""
+    """A short training on a CSV file with covariates and a calendar; the file is then removed."""
     folder = tmp_path_factory.mktemp("sales")
     sales().to_csv(folder / "sales.csv", index=False)
-    options = ["--known", "mode", "--calendar", "--longest-jump", str(JUMP), "--steps", "20", "--window", "30"]
+    options = ["--covariates", "mode", "--calendar", "--longest-jump", str(JUMP), "--steps", "20", "--window", "30"]
     command("fit", folder / "sales.csv", *options, "--run-dir", folder / "run")
     (folder / "sales.csv").unlink()
     return folder / "run"

@@ -66,24 +66,34 @@ class Run:
 
 @dataclass(frozen=True)
 class Fit:
-    """Fit a TD-VAE to your own sequences and evaluate its forecasts on held-out ones."""
+    """Fit forecasters to your own sequences, combine them, and evaluate the forecasts on held-out sequences."""
 
     file: tyro.conf.Positional[Path]
-    """A table (.csv, .parquet): one long series, or several in long format with --id. Arrays (.npz, .npy, .h5): x
-    (N, T, …) and optionally lengths (N,), actions (N, T, A), rewards (N, T), observed; floats are measurements, bools
-    bits, integers classes, bytes (N, T, rows, columns, channels) pictures. A recording of `tdvae record` (.h5)."""
-    values: str | None = None
-    """Columns to forecast, separated by commas; by default all without another role. Arrays: the name of x."""
-    known: str | None = None
-    """Columns whose future is known (prices, set points, actions), separated by commas. Arrays: the name of actions."""
+    """A table (.csv, .csv.gz, .parquet, .xlsx): one long series, or several in long format with --id. Arrays (.npz,
+    .npy, .h5): x (N, T, …) and optionally lengths (N,), actions (N, T, A), rewards (N, T), observed; floats are
+    measurements, bools bits, integers classes, bytes (N, T, rows, columns, channels) pictures. A recording of `tdvae
+    record` (.h5)."""
+    values: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Columns to forecast, separated by commas; by default all without another role. Arrays: the name of x. Names that
+    have commas: --values NAME --values NAME."""
+    covariates: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Columns whose future is known (prices, set points, actions), like --values. Arrays: the name of actions."""
     id: str | None = None
-    """Tables: the column that tells sequences apart."""
+    """Tables: the column that tells series apart."""
     time: str | None = None
     """Tables: the column of time stamps. Missing times become missing steps."""
     group: str | None = None
     """Column or array: sequences of one group are not separated by the split."""
+    sep: str | None = None
+    """What separates the cells of a text file. Detected by default, as the next two."""
+    decimal: Literal[".", ","] | None = None
+    """The decimal mark of a text file."""
+    date_format: str | None = None
+    """How dates are written: %d/%m/%Y for 31/12/2024."""
+    time_zone: str | None = None
+    """The time zone of times without one, and of the calendar: Europe/Berlin."""
     calendar: bool = False
-    """Add hour, weekday and month from the time stamps to the known inputs, as sine and cosine."""
+    """Add hour, weekday and month from the time stamps to the covariates, as sine and cosine."""
     window: int | None = None
     """Cut the sequences into windows of this many steps. By default only those that are split by time."""
     stride: int = 1
@@ -92,8 +102,8 @@ class Fit:
     """Split each sequence by time, or by sequence. auto: by time if there are fewer than ten sequences."""
     test_file: Path | None = None
     """Test on this file instead of a part of the first."""
-    season: int | None = None
-    """Steps of a season, for the seasonal forecaster that the model is compared with; by default it is looked for."""
+    season: str | None = None
+    """Steps of a season, or of several, separated by commas: 48,336. Detected in the training part by default."""
     longest_jump: int = 10
     """Train on jumps of 1 to this many time steps."""
     steps: int = 2_000
@@ -143,23 +153,27 @@ class Fit:
             Options(
                 preparation={
                     "values": _names(self.values),
-                    "known": _names(self.known),
+                    "covariates": _names(self.covariates),
                     "id": self.id,
                     "time": self.time,
                     "group": self.group,
+                    "sep": None if self.sep is None else self.sep.replace("\\t", "\t"),
+                    "decimal": self.decimal,
+                    "date_format": self.date_format,
+                    "time_zone": self.time_zone,
                     "longest_jump": self.longest_jump,
                     "calendar": self.calendar,
                     "window": self.window,
                     "stride": self.stride,
                     "split": self.split,
                     "test": self.test_file,
-                    "season": self.season,
+                    "season": None if self.season is None else _numbers("--season", self.season),
                 },
                 fit={
                     "steps": self.steps,
                     "minutes": self.minutes,
                     "patience": self.patience,
-                    "networks": _names(self.networks),
+                    "networks": None if self.networks is None else [name.strip() for name in self.networks.split(",")],
                     **{name: size for name, size in sizes.items() if size is not None},
                 },
                 seed=self.seed,
@@ -170,9 +184,11 @@ class Fit:
         )
 
 
-def _names(text: str | None) -> list[str] | None:
-    """Names separated by commas."""
-    return None if text is None else [name.strip() for name in text.split(",")]
+def _names(given: tuple[str, ...]) -> list[str] | None:
+    """Names separated by commas; an option that is given several times has one name each, which may have commas."""
+    if len(given) == 1:
+        return [name.strip() for name in given[0].split(",")]
+    return list(given) or None
 
 
 def _numbers(option: str, text: str) -> list[int]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tdvae.forecasting.density import Predictor, quantile, seeded
-from tdvae.forecasting.encoding import Encoding
+from tdvae.forecasting.encode import Encoding
 from tdvae.forecasting.evaluate import MODEL, Evaluation
 from tdvae.forecasting.origins import Origins
 from tdvae.forecasting.series import Array

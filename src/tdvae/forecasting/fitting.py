@@ -20,7 +20,6 @@ import safetensors.torch
 
 from tdvae.checks import NonNegative, Positive, PositiveNumber, Seed, checked
 from tdvae.errors import InputError
-from tdvae.forecasting.baselines import find_season
 from tdvae.forecasting.combine import Stack, fit_stack
 from tdvae.forecasting.density import Predictor, seeded
 from tdvae.forecasting.forecaster import DATA_FILE, LINEAR_FILE, Forecaster, describe_stack
@@ -238,7 +237,7 @@ def _finish(
 
 def combined(data: OwnData, recipes: Mapping[Kind, Recipe], seed: int) -> Stack:
     """The stack of linear forecasters and trained networks, weighted by forecasts of the validation part."""
-    longest, seasons = data.longest_jump, seasons_of(data)
+    longest, seasons = data.longest_jump, data.seasons
     members: dict[str, Predictor] = {}
     linear = fit_linear(data.history, longest, scored_horizons(longest), seasons, context_of(data))
     if linear is not None:
@@ -257,12 +256,6 @@ def combined(data: OwnData, recipes: Mapping[Kind, Recipe], seed: int) -> Stack:
 def context_of(data: OwnData) -> int | None:
     """How many observations are known before a forecast, if the data are cut into windows."""
     return None if data.window is None else data.window - data.longest_jump
-
-
-def seasons_of(data: OwnData) -> tuple[int, ...]:
-    """The seasons of the data that a context has room for."""
-    found = data.season if data.season is not None else find_season(data.history)
-    return () if found is None else (found,)
 
 
 def stored(own: OwnData) -> bytes:

@@ -16,18 +16,18 @@ from torch import Tensor
 from tdvae.checks import LONGEST_JUMP, Positive, Range, Seed, check_fields, checked
 from tdvae.distributions import DiagonalNormal
 from tdvae.errors import CheckpointError, InputError
-from tdvae.forecasting import splits
+from tdvae.forecasting import split
 from tdvae.forecasting.combine import Stack
 from tdvae.forecasting.density import Predictor, quantile, seeded
-from tdvae.forecasting.encoding import Encoding
+from tdvae.forecasting.encode import Encoding
 from tdvae.forecasting.forecasts import Forecasts
 from tdvae.forecasting.gaps import fill
 from tdvae.forecasting.linear import Linear
 from tdvae.forecasting.networks import Network, compose
 from tdvae.forecasting.origins import Origins
 from tdvae.forecasting.preparation import HeldOut, new_sequences
+from tdvae.forecasting.read import Source
 from tdvae.forecasting.series import Array, Columns, Series
-from tdvae.forecasting.sources import Source
 from tdvae.likelihood import Forecast, forecast
 from tdvae.models import Model
 from tdvae.rollouts import belief_at, rollout
@@ -50,7 +50,7 @@ class RunData:
     columns: Columns
     longest_jump: Positive
     window: Positive | None
-    season: Positive | None
+    seasons: tuple[Positive, ...]
     history: Sequences  # the training part
     test: HeldOut
 
@@ -70,7 +70,7 @@ class RunData:
                 Columns.from_description(info["columns"]),
                 info["longest_jump"],
                 info["window"],
-                info["season"],
+                tuple(info["seasons"]),
                 Sequences(**parts["history"]),
                 HeldOut(Sequences(**parts["test"]), info["context"]),
             )
@@ -86,11 +86,11 @@ class RunData:
     def held_out(self, source: Source) -> HeldOut:
         """New data for an evaluation: cut like the training data."""
         series, sequences = self.read(source)
-        spans = [splits.Span(number, 0, length) for number, length in enumerate(series.lengths)]
+        spans = [split.Span(number, 0, length) for number, length in enumerate(series.lengths)]
         if self.window is None or max(series.lengths) <= self.window:
             return HeldOut(sequences)
-        windows, context = splits.held_out_windows(spans, self.window, self.longest_jump, history=False)
-        return HeldOut(splits.Windows.of(sequences, windows).all(), context)
+        windows, context = split.held_out_windows(spans, self.window, self.longest_jump, history=False)
+        return HeldOut(split.Windows.of(sequences, windows).all(), context)
 
 
 def _grouped(tensors: Mapping[str, Tensor], separator: str) -> dict[str, dict[str, Tensor]]:

@@ -14,8 +14,8 @@ import numpy as np
 
 from tdvae.checks import checked
 from tdvae.errors import InputError
+from tdvae.forecasting.read import ARRAY_FILES
 from tdvae.forecasting.series import Array, Series
-from tdvae.forecasting.sources import ARRAY_FILES
 from tdvae.storage.files import check_path, write_file
 
 TABLES = {".csv": ",", ".tsv": "\t", ".parquet": "", ".pq": ""}  # file endings, with the separator of text

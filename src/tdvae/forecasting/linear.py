@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -200,7 +200,7 @@ def _fixed(data: Sequences, h: int, place: int | None) -> Weights:
     )
     rows = Rows.of(data, h, 1 if place is None else place + 1)
     errors = torch.where(rows.observed, rows.targets - _mean(weights, rows.past, rows.future, h), 0)
-    return Weights(*[*weights.named().values()][:-1], _covariance(errors, rows.observed, h))
+    return replace(weights, covariance=_covariance(errors, rows.observed, h))
 
 
 def _jump_size(h: int, actions: int) -> int:
@@ -300,7 +300,8 @@ def fit_linear(
     known = max(1, math.ceil(int(data.lengths.max()) / CONTEXT_SHARE) if context is None else context)
     lags = min(MOST_LAGS, MOST_NUMBERS // size, known)
     used = [season for season in seasons if season + 1 < known]
-    found, best = {}, []
+    found: dict[int, Weights] = {}
+    best: list[Regression] = []
     for h in range(1, min(longest, int(data.lengths.max()) - 1) + 1):
         reach = [place + 1 for place in _seasonal_places(used, h, known)] + [_phase(s, h) + 1 for s in used]
         rows = Rows.of(data, h, min(known, max([lags, *reach])))

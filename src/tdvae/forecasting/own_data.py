@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tdvae.forecasting.baselines import find_season
 from tdvae.forecasting.evaluate import Evaluation, evaluate
 from tdvae.forecasting.forecaster import Forecaster, RunData
 from tdvae.forecasting.preparation import HeldOut
+from tdvae.forecasting.read import Source
 from tdvae.forecasting.series import Array
-from tdvae.forecasting.sources import Source
 from tdvae.forecasting.verdict import LABELS, comparisons, verdict
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, by_key
@@ -32,11 +31,8 @@ MEASURE_LABELS = {
 def evaluate_run(forecaster: Forecaster, seed: int, held_out: HeldOut | None = None) -> Evaluation:
     """Evaluate a run on its test part, or on other sequences."""
     data = forecaster.data
-    vector = forecaster.stack is not None
-    found = (data.season or find_season(data.history)) if vector else None
-    seasons = () if found is None else (found,)
     test = data.test if held_out is None else held_out
-    return evaluate(forecaster.model, forecaster.stack, data.history, test, data.longest_jump, seasons, seed)
+    return evaluate(forecaster.model, forecaster.stack, data.history, test, data.longest_jump, data.seasons, seed)
 
 
 class OwnDataRuns:

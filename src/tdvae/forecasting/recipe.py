@@ -96,12 +96,12 @@ class Recipe:
         )
 
     def start_from(self, predictor: Model) -> None:
-        """Copy the encoder and the belief network of a trained next-step predictor, if they have the same sizes."""
-        model = self.learner.model
-        for part, trained in ((model.encoder, predictor.encoder), (model.belief, predictor.belief.network)):
-            weights = trained.state_dict()
-            if {k: v.shape for k, v in part.state_dict().items()} == {k: v.shape for k, v in weights.items()}:
-                part.load_state_dict(weights)
+        """Take over the encoder and the belief network of a trained next-step predictor, if the sizes agree."""
+        own, shared = self.learner.model.state_dict(), ("encoder.", "belief.")
+        trained = {name.replace("belief.network.", "belief."): v for name, v in predictor.state_dict().items()}
+        taken = {name: v for name, v in trained.items() if name.startswith(shared)}
+        if all(name in own and own[name].shape == value.shape for name, value in taken.items()):
+            self.learner.model.load_state_dict({**own, **taken})
 
     def describe(self) -> str:
         """The kind of model and its size, in words."""
