@@ -20,7 +20,7 @@ from tdvae.forecasting.origins import LEAST_BLOCKS, Origins, mean_and_error, tar
 from tdvae.models import TDVAE
 from tdvae.types import Sequences
 
-PRIOR_BLOCKS = 1.0  # the simplest member counts as if it had been right in this many more blocks
+PRIOR_BLOCKS = 0.3  # the simplest member counts as if it had been right in this many more blocks
 NEIGHBOURS = 0.5  # width of the kernel that shares observations between horizons, in log steps
 ITERATIONS = 300
 LEAST_WEIGHT = 0.005  # members with less are left out
@@ -50,7 +50,12 @@ class Stack:
             if used := [h for h in horizons if name in weights[h]]:
                 for h, density in member.densities(sequences, at, used, samples).items():
                     parts[h][name] = density
-        return {h: Mixture(tuple(parts[h].values()), tuple(weights[h][name] for name in parts[h])) for h in horizons}
+        return {h: self.mixture(parts[h], h) for h in horizons}
+
+    def mixture(self, parts: Mapping[str, Density], h: int) -> Mixture:
+        """The mixture of the densities of the members at a horizon."""
+        weights = self.weights_at(h)
+        return Mixture(tuple(parts[name] for name in weights), tuple(weights.values()))
 
     def paths(self, sequences: Sequences, at: Origins, steps: Sequence[int], count: int) -> Tensor:
         """Futures whose steps have the densities of the stack, and depend on each other as those of its main member.

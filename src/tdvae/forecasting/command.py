@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tdvae.forecasting.evaluate import test_origins
+from tdvae.forecasting.evaluate import evaluation_origins
 from tdvae.forecasting.fitting import fit_forecaster
 from tdvae.forecasting.forecaster import Forecaster
 from tdvae.forecasting.forecasts import check_output
@@ -84,7 +84,7 @@ def _judge(forecaster: Forecaster, name: str, run_dir: Path, seed: int) -> list[
         from tdvae.forecasting.figure import draw
 
         data = forecaster.data
-        origins = test_origins(data.test, data.longest_jump)
+        origins = evaluation_origins(data.test, data.longest_jump)
         title = f"{name}: forecasts of held-out sequences"
         picture = draw(evaluation, forecaster.stack, data.test.sequences, origins, title, data.encoding)
         folder.write_file("forecasts.png", picture)

@@ -29,7 +29,7 @@ from tdvae.reporting.results import Measures
 from tdvae.rollouts import belief_at
 from tdvae.types import Sequences
 
-MOST_ORIGINS = 500
+MOST_ORIGINS = 300
 PICTURE_SAMPLES, MOST_PICTURES = 20, 16  # forecasts of pictures take long
 CRPS_SAMPLES = 200
 MODEL = "combination"  # what is compared with the others; for pictures and classes it is the TD-VAE
@@ -136,7 +136,7 @@ def evaluate(
 
 def _origins(held_out: HeldOut, history: Sequences, longest_jump: int, horizons: Sequence[int]) -> dict[int, Origins]:
     """The origins of forecasts at each horizon that the test and the training part have room for."""
-    origins = test_origins(held_out, longest_jump)
+    origins = evaluation_origins(held_out, longest_jump)
     used = {h: origins.with_target(held_out.sequences, h) for h in horizons if h < int(history.lengths.max())}
     used = {h: at for h, at in used.items() if len(at)}
     if not used:
@@ -144,7 +144,7 @@ def _origins(held_out: HeldOut, history: Sequences, longest_jump: int, horizons:
     return used
 
 
-def test_origins(held_out: HeldOut, longest_jump: int) -> Origins:
+def evaluation_origins(held_out: HeldOut, longest_jump: int) -> Origins:
     """Where the forecasts of held-out sequences begin."""
     return held_out_origins(held_out.sequences, held_out.context, longest_jump, MOST_ORIGINS)
 
@@ -170,14 +170,14 @@ def _evaluate_vectors(
     for h, at in used.items():
         x, seen = targets(test, at, h)
         of_members: dict[str, Tensor] = {}
+        parts: dict[str, Density] = {}
         for name, predictor in {**stack.members, **others}.items():
-            density = predictor.densities(test, at, [h], samples)[h]
+            density = parts[name] = predictor.densities(test, at, [h], samples)[h]
             of_members[name] = log_prob(predictor, test, at, h, density, samples)
             if name in others or name not in models or name == tdvae:
                 label = "tdvae" if name == tdvae else name
                 found.setdefault(label, {})[h] = density_scores(density, of_members[name], x, seen)
-        mixed = stack.densities(test, at, [h], samples)[h]
-        found[MODEL][h] = density_scores(mixed, stack.log_probs(of_members, h), x, seen)
+        found[MODEL][h] = density_scores(stack.mixture(parts, h), stack.log_probs(of_members, h), x, seen)
     weights = {name: {h: stack.weights_at(h).get(name, 0.0) for h in used} for name in stack.members}
     return Evaluation(found, {h: at.block for h, at in used.items()}, weights)
 

@@ -38,7 +38,7 @@ FOLDER, PLAN_FILE = "networks", "plan.json"  # in a run folder
 NETWORKS: tuple[Kind, ...] = ("next_step", "latent", "observed")
 NEXT_STEP_SHARE = 0.5  # of the training steps of a TD-VAE, each of which takes several times as long
 RUNG = 0.35  # share of the training after which only the better of the two TD-VAEs is trained on
-MOST_ORIGINS = 300  # of validation forecasts, at each horizon
+MOST_ORIGINS = 200  # of validation forecasts
 # With a budget of minutes: the share of each part, and the shares of a training after which it is planned anew
 NEXT_STEP_BUDGET, TDVAE_BUDGET = 0.15, 0.7
 FIRST_STEPS, LEAST_STEPS, PLANNED_ANEW = 20, 100, (0.1, 0.35, 0.6, 0.8)
@@ -154,10 +154,9 @@ def fit_forecaster(
     with nullcontext() if several else locked(folder.path):
         runs = {}
         for kind in kinds:
-            made = recipe(data, None, steps, seed, patience, batch_size, kind, **model_options)
+            own_steps = max(1, round(NEXT_STEP_SHARE * steps)) if kind == "next_step" else steps
+            made = recipe(data, None, own_steps, seed, patience, batch_size, kind, **model_options)
             made = replace(made, config=replace(made.config, **(settings or {})))
-            if kind == "next_step":
-                made = replace(made, config=_shorter(made, NEXT_STEP_SHARE))
             runs[kind] = NetworkRun(made, RunFolder(folder.path / FOLDER / kind), progress)
         _train(runs, data, None if minutes is None else 60 * minutes)
         if int(os.environ.get("RANK", "0")) == 0:
@@ -172,11 +171,6 @@ def _kinds(data: OwnData, given: Sequence[Kind] | None) -> tuple[Kind, ...]:
     if not {"latent", "observed"} & set(kinds):
         raise InputError(f"networks: expected latent or observed among them, got {list(kinds)}")
     return tuple(sorted(kinds, key=NETWORKS.index))
-
-
-def _shorter(made: Recipe, share: float) -> Any:
-    steps = max(1, round(share * made.config.steps))
-    return replace(made.config, steps=steps, validate_every=max(1, steps // 20), checkpoint_every=max(1, steps // 20))
 
 
 def _train(runs: dict[Kind, NetworkRun], data: OwnData, seconds: float | None) -> None:

@@ -18,8 +18,8 @@ from tdvae.models import TDVAE, Model
 from tdvae.training import Monitor
 from tdvae.types import Sequences, State
 
-MOST_ORIGINS = 150
-SAMPLES = 64
+MOST_ORIGINS = 100
+SAMPLES = 32
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from tdvae.training.log import Progress
 from tdvae.types import Sequences, SequenceSource
 
 STEPS = 2_000
-VALIDATIONS = 20  # per training
+VALIDATIONS, LEAST_INTERVAL = 20, 25  # per training, and the least number of steps between them
 PATIENCE = 8  # validations without a better one, after which training stops
 WARMUP = 200  # steps; at most a tenth of the training
 CONSECUTIVE = 0.5  # share of the pairs with δt = 1; the others have δt up to the longest jump
@@ -214,7 +214,7 @@ def _train_config(model: Model, seed: int, batch_size: int | None) -> TrainConfi
 
 
 def _schedule(config: TrainConfig, steps: int, patience: int) -> TrainConfig:
-    interval = max(1, steps // VALIDATIONS)
+    interval = min(steps, max(LEAST_INTERVAL, steps // VALIDATIONS))
     return replace(
         config,
         steps=steps,

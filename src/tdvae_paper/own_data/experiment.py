@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tdvae.forecasting import Forecaster, OwnData, fit_forecaster, recipe
-from tdvae.forecasting.evaluate import Evaluation, evaluate, test_origins
+from tdvae.forecasting.evaluate import Evaluation, evaluate, evaluation_origins
 from tdvae.forecasting.fitting import FOLDER
 from tdvae.forecasting.origins import scored_horizons
 from tdvae.forecasting.verdict import LABELS, comparisons, list_steps, verdict
@@ -48,7 +48,7 @@ class Preset:
     steps: int = 1_500
     steps_of_series: int = 300  # a few hundred numbers
     samples: int = 200
-    particles: int = 1_000
+    particles: int = 2_000
     peers: bool = True  # compare with AutoARIMA and AutoETS, which need the extra `peers`
     model: dict[str, Any] = field(default_factory=dict)  # model options that differ from the recipe's
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -99,7 +99,7 @@ class OwnDataSets(Experiment[Preset]):
         assert forecaster.info is not None
         found["seconds"] = forecaster.info["cpu_seconds"]
         if run.task.variant.startswith("lorenz"):
-            at = test_origins(own.test, own.longest_jump)
+            at = evaluation_origins(own.test, own.longest_jump)
             used = {h: at.with_target(own.test.sequences, h) for h in scored_horizons(own.longest_jump)}
             limit = lorenz_limit(own, {h: o for h, o in used.items() if len(o)}, preset.particles, run.task.seed)
             found["nll"]["limit"] = {str(h): value for h, value in limit.items()}
@@ -140,7 +140,7 @@ class OwnDataSets(Experiment[Preset]):
             own = preset.data(task)
             assert forecaster.stack is not None
             evaluation = _evaluation(preset, own, forecaster, task.seed)
-            origins = test_origins(own.test, own.longest_jump)
+            origins = evaluation_origins(own.test, own.longest_jump)
             found[name] = (SETS[name], forecaster.stack, own.test.sequences, origins, evaluation)
         return [draw(folder / f"{self.name}.png", found, content["measures"], {**LABELS, **OTHERS})]
 

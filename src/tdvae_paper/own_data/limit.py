@@ -10,7 +10,7 @@ from tdvae.forecasting import OwnData
 from tdvae.forecasting.origins import Origins, observed
 from tdvae_paper.own_data.sets import LORENZ_NOISE, Floats, lorenz_states, lorenz_step
 
-JITTER = 0.02  # σ of the noise that keeps particles apart after resampling
+JITTER = 0.1  # share of the spread of particles: noise that keeps them apart after resampling
 
 
 def lorenz_limit(own: OwnData, origins: Mapping[int, Origins], particles: int, seed: int) -> dict[int, float]:
@@ -44,7 +44,8 @@ def _resampled(states: Floats, x: float, generator: np.random.Generator) -> Floa
     weight = np.exp(log_weight - log_weight.max())
     points = (np.arange(len(states)) + generator.random()) / len(states) * weight.sum()
     chosen = np.searchsorted(np.cumsum(weight), points).clip(max=len(states) - 1)
-    return states[chosen] + JITTER * generator.normal(size=states.shape)
+    drawn = states[chosen]
+    return drawn + JITTER * drawn.std(0) * generator.normal(size=states.shape)
 
 
 def _log_density(means: Floats, x: float) -> float:
