@@ -21,7 +21,7 @@ from tdvae.distributions import DiagonalNormal
 from tdvae.forecasting import figure
 from tdvae.forecasting.combine import Stack
 from tdvae.forecasting.density import CorrelatedNormal, Mixture, Normals, quantile
-from tdvae.forecasting.evaluate import Evaluation, Scores, density_scores, evaluate, sample_crps, evaluation_origins
+from tdvae.forecasting.evaluate import Evaluation, Scores, density_scores, evaluate, evaluation_origins, sample_crps
 from tdvae.forecasting.linear import Linear, climatology, filled, fit_linear, naive
 from tdvae.forecasting.networks import Network, beliefs_at
 from tdvae.forecasting.origins import Origins, held_out_origins, observed, rolling_origins, targets

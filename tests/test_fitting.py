@@ -125,7 +125,9 @@ def test_classes_have_one_tdvae_and_networks_can_be_chosen(data: tdvae.OwnData, 
     chosen = _fit(data, tmp_path / "one", steps=1, networks=["observed"])
     assert chosen.stack is not None
     assert list(chosen.stack.members) == ["linear", "observed"]
-    with pytest.raises(tdvae.InputError, match=r"networks: expected latent or observed among them, got \['next_step'\]"):
+    with pytest.raises(
+        tdvae.InputError, match=r"networks: expected latent or observed among them, got \['next_step'\]"
+    ):
         _fit(data, tmp_path / "none", networks=["next_step"])
 
 
@@ -159,9 +161,7 @@ def test_a_resumed_fit_ends_as_an_uninterrupted_one(data: tdvae.OwnData, run: Pa
 # A budget of processor time
 
 
-def test_the_minutes_determine_the_steps(
-    data: tdvae.OwnData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_minutes_determine_the_steps(data: tdvae.OwnData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock on which each step takes half a second, and from step 60 of a training on a whole one."""
     clock = [0.0]
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tdvae.forecasting.calibration import calibrate
 
 import tdvae
 from tdvae import cli
 from tdvae.data import from_npz, split
 from tdvae.distributions import DiagonalNormal
-from tdvae.forecasting.calibration import calibrate
 from tdvae.forecasting.monitor import ForecastMonitor
 from tdvae.models.decoders import GaussianDecoder
 from tdvae.models.tdvae import TransitionLadder

@@ -24,7 +24,7 @@ PRIOR_BLOCKS = 0.3  # the simplest member counts as if it had been right in this
 NEIGHBOURS = 0.5  # width of the kernel that shares observations between horizons, in log steps
 ITERATIONS = 300
 LEAST_WEIGHT = 0.005  # members with less are left out
-EIGHTHS = range(-8, 9)  # of an octave: the factors of the spread that are compared
+EIGHTHS = range(-12, 13)  # of an octave: the factors of the spread that are compared
 FEW_EIGHTHS = (-6, -4, -2, 0, 2, 4, 6)  # … where each needs a new estimate of the density
 
 
@@ -152,7 +152,7 @@ def calibrated(
 def _spread_factor(
     network: Network, sequences: Sequences, at: Origins, h: int, density: Density, samples: int
 ) -> tuple[float, float]:
-    """The NLL, and the factor of the spread: the nearest to 1 whose NLL is within one standard error of the lowest."""
+    """The NLL, and the factor of the spread with the lowest one; 1 unless another is better by a standard error."""
     plain = density.log_prob(*targets(sequences, at, h))
     costly = not torch.equal(network.log_prob(sequences, at, h, density, samples), plain)
     nll: dict[int, Tensor] = {}
@@ -160,13 +160,9 @@ def _spread_factor(
         factor = 2.0 ** (eighths / 8)
         one = replace(network, scales={**network.scales, h: factor})
         nll[eighths] = -one.log_prob(sequences, at, h, scaled(density, factor), samples).double()
-    lowest = min(nll.values(), key=lambda values: float(values.mean()))
-
-    def is_close(values: Tensor) -> bool:
-        more, error = mean_and_error(values - lowest, at.block)
-        return more <= error
-
-    chosen = min((e for e, values in nll.items() if is_close(values)), key=abs, default=0)
+    best = min(nll, key=lambda eighths: float(nll[eighths].mean()))
+    gain, error = mean_and_error(nll[0] - nll[best], at.block)
+    chosen = best if gain > error else 0
     return float(nll[chosen].mean()), 2.0 ** (chosen / 8)
 
 

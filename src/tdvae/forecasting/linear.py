@@ -299,7 +299,7 @@ def fit_linear(
         return None
     known = max(1, math.ceil(int(data.lengths.max()) / CONTEXT_SHARE) if context is None else context)
     lags = min(MOST_LAGS, MOST_NUMBERS // size, known)
-    used = [season for season in seasons if season + 1 < known]
+    used = [season for season in seasons if season <= known]
     found: dict[int, Weights] = {}
     best: list[Regression] = []
     for h in range(1, min(longest, int(data.lengths.max()) - 1) + 1):

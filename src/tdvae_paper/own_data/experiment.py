@@ -34,6 +34,7 @@ SETS = {
 }
 LONGEST = {"japanese_vowels": 7, "two_seasons": 48}  # the shortest vowel has 7 steps, a day 48
 SIZES = {"pendulum": (400, 60), "lorenz": (300, 100), "lorenz_gaps": (300, 100), "two_seasons": (12, 336)}
+STEPS = {"elnino": 100, "sunspots": 100, "co2": 100, "two_seasons": 400}  # few numbers, and long windows
 OTHERS = {"limit": "limit (particle filter)", "auto_arima": "AutoARIMA", "auto_ets": "AutoETS"}
 MEMBERS = {"latent": "TD-VAE", "observed": "TD-VAE with observed state"}
 
@@ -45,8 +46,8 @@ class Preset:
     sets: tuple[str, ...] = tuple(SETS)
     sizes: dict[str, tuple[int, int]] = field(default_factory=lambda: SIZES)  # of simulated sets: sequences, length
     longest: int = 20
-    steps: int = 1_500
-    steps_of_series: int = 300  # a few hundred numbers
+    steps: int = 900
+    steps_of: dict[str, int] = field(default_factory=lambda: STEPS)
     samples: int = 200
     particles: int = 2_000
     peers: bool = True  # compare with AutoARIMA and AutoETS, which need the extra `peers`
@@ -88,7 +89,7 @@ class OwnDataSets(Experiment[Preset]):
 
     def training(self, preset: Preset, task: Task) -> Training:
         own = preset.data(task)
-        steps = preset.steps_of_series if task.variant in SERIES else preset.steps
+        steps = min(preset.steps, preset.steps_of.get(task.variant, preset.steps))
         made = recipe(own, steps=steps, seed=task.seed, **preset.model)
         start = partial(_fit, own, steps, task.seed, preset.model)
         return Training(made.learner, own.train, made.jumps, made.config, own.validation, start=start)
