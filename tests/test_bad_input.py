@@ -16,7 +16,7 @@ from torch import Tensor
 from tdvae import InputError, belief_at, cli, prepare, rollout, saved
 from tdvae.data import from_arrays, split
 from tdvae.data.recording import check_new_file
-from tdvae.forecasting.forecaster import check_output
+from tdvae.forecasting.forecasts import check_output
 from tdvae.models import TDVAE, TDVAEConfig, build, for_data
 from tdvae.storage import RunFolder
 from tdvae.storage.files import write_file

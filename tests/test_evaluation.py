@@ -20,7 +20,7 @@ from tdvae import InputError, cli
 from tdvae.distributions import DiagonalNormal
 from tdvae.forecasting import figure
 from tdvae.forecasting.combine import Stack
-from tdvae.forecasting.density import CorrelatedNormal, Mixture, Normals, quantile
+from tdvae.forecasting.density import CorrelatedNormal, Mixture, Normals, Predictor, quantile
 from tdvae.forecasting.evaluate import Evaluation, Scores, density_scores, evaluate, evaluation_origins, sample_crps
 from tdvae.forecasting.linear import Linear, climatology, filled, fit_linear, naive
 from tdvae.forecasting.networks import Network, beliefs_at
@@ -385,7 +385,8 @@ def test_importance_sampling_and_plain_samples_agree_where_both_are_good() -> No
 def small_stack(data: Sequences, longest: int = 3) -> Stack:
     linear = fit_linear(data, longest, [1, longest])
     assert linear is not None
-    members = {"linear": linear, "latent": Network(small_model(data, observed_state=False), longest)}
+    network = Network(small_model(data, observed_state=False), longest)
+    members: dict[str, Predictor] = {"linear": linear, "latent": network}
     return Stack(members, {"linear": {1: 0.5, longest: 0.9}, "latent": {1: 0.5, longest: 0.1}})
 
 

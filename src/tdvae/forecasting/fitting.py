@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 
 from tdvae.checks import NonNegative, Positive, PositiveNumber, Seed, checked
 from tdvae.errors import InputError
@@ -141,15 +142,17 @@ def fit_forecaster(
     >>> list(forecaster.weights(1))
     ['linear']
     """
-    folder, begin = RunFolder(run_dir), time.process_time()
+    folder = RunFolder(run_dir)
     if resume and folder.has_run:
         return Forecaster.load(folder.path)
-    if not resume:
-        check_unused(folder.path)
-    elif not (folder.path / FOLDER).is_dir():
+    several, first = int(os.environ.get("WORLD_SIZE", "1")) > 1, int(os.environ.get("RANK", "0")) == 0
+    if resume and not (folder.path / FOLDER).is_dir():
         raise InputError(f"run_dir: expected a run to resume, got {folder.path}, which has none")
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    kinds = _kinds(data, networks)[: 1 if several else None]
+    if not resume and first:
+        check_unused(folder.path)
+    kinds = _kinds(data, [default_kind(data)] if several and networks is None else networks)
+    if several and len(kinds) > 1:
+        raise InputError(f"networks: expected one to train with several processes, got {list(kinds)}")
     create(folder.path)
     with nullcontext() if several else locked(folder.path):
         runs = {}
@@ -158,8 +161,10 @@ def fit_forecaster(
             made = replace(made, config=replace(made.config, **(settings or {})))
             runs[kind] = NetworkRun(made, RunFolder(folder.path / FOLDER / kind), progress)
         _train(runs, data, None if minutes is None else 60 * minutes)
-        if int(os.environ.get("RANK", "0")) == 0:
-            _finish(folder, data, runs, seed, info or {}, begin)
+        if first:
+            _finish(folder, data, runs, seed, info or {})
+        if several:
+            torch.distributed.barrier()
     return Forecaster.load(folder.path)
 
 
@@ -194,9 +199,7 @@ def _train(runs: dict[Kind, NetworkRun], data: OwnData, seconds: float | None) -
         run.advance(data, 1.0, budget)
 
 
-def _finish(
-    folder: RunFolder, data: OwnData, runs: dict[Kind, NetworkRun], seed: int, info: dict[str, Any], begin: float
-) -> None:
+def _finish(folder: RunFolder, data: OwnData, runs: dict[Kind, NetworkRun], seed: int, info: dict[str, Any]) -> None:
     """Combine what was fitted and write it to the run folder."""
     further, stack = {DATA_FILE: stored(data)}, None
     if data.encoding.kind == "vector":
