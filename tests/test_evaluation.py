@@ -20,12 +20,13 @@ from tdvae import InputError, cli
 from tdvae.distributions import DiagonalNormal
 from tdvae.forecasting import figure
 from tdvae.forecasting.combine import Stack
-from tdvae.forecasting.density import CorrelatedNormal, Mixture, Normals, Predictor, quantile
+from tdvae.forecasting.density import CorrelatedNormal, MixtureDensity, Normals, Predictor, quantile
 from tdvae.forecasting.evaluate import Evaluation, Scores, density_scores, evaluate, evaluation_origins, sample_crps
-from tdvae.forecasting.linear import Linear, climatology, filled, fit_linear, naive
+from tdvae.forecasting.linear import Linear, filled
 from tdvae.forecasting.networks import Network, beliefs_at
 from tdvae.forecasting.origins import Origins, held_out_origins, observed, rolling_origins, targets
 from tdvae.forecasting.preparation import HeldOut
+from tdvae.forecasting.regression import climatology, fit_linear, naive
 from tdvae.forecasting.verdict import Comparison, comparisons, verdict
 from tdvae.models import Model
 from tdvae.models.config import NextStepConfig
@@ -90,7 +91,7 @@ def test_a_correlated_normal_density_and_its_marginals() -> None:
 def test_a_mixture_weights_densities_not_parameters() -> None:
     normal = Normals(DiagonalNormal(torch.zeros(3, 1, 1).double(), torch.zeros(3, 1, 1).double()))
     far = CorrelatedNormal(torch.full((1, 1), 10.0).double(), torch.eye(1).double())
-    mixed = Mixture((normal, far), (0.75, 0.25))
+    mixed = MixtureDensity((normal, far), (0.75, 0.25))
     x = torch.zeros(1, 1).double()
     assert float(mixed.log_prob(x, every(x))) == pytest.approx(math.log(0.75) - 0.5 * math.log(2 * math.pi), abs=1e-6)
     assert float(mixed.mean) == pytest.approx(2.5)

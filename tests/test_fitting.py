@@ -19,9 +19,10 @@ from tdvae import Forecaster, cli
 from tdvae.forecasting import fitting
 from tdvae.forecasting.combine import Stack, calibrated, fit_stack, stacking_weights
 from tdvae.forecasting.density import CorrelatedNormal
-from tdvae.forecasting.linear import Linear, climatology, naive
+from tdvae.forecasting.linear import Linear
 from tdvae.forecasting.networks import Network, interpolated
 from tdvae.forecasting.origins import Origins
+from tdvae.forecasting.regression import climatology, naive
 from tdvae.jumps import SemiGradient
 from tdvae.storage import RunFolder
 from tdvae.types import Sequences
@@ -79,7 +80,8 @@ def test_a_run_holds_all_forecasters_and_their_weights(run: Path) -> None:
         assert sum(forecaster.weights(h).values()) == pytest.approx(1)
     stored = json.loads((run / "config.json").read_text())["info"]["forecaster"]
     assert stored["weights"]["linear"]["1"] == pytest.approx(forecaster.weights(1)["linear"], abs=0.02)
-    assert stored["trained"] == {"next_step": 2, "latent": 4, "observed": 1} or stored["trained"]["observed"] == 4
+    assert stored["trained"]["next_step"] == 4
+    assert sorted([stored["trained"]["latent"], stored["trained"]["observed"]]) == [1, 4]
 
 
 def test_the_model_of_a_run_is_the_tdvae_with_the_largest_weight(run: Path) -> None:
@@ -93,8 +95,8 @@ def test_the_model_of_a_run_is_the_tdvae_with_the_largest_weight(run: Path) -> N
 
 def test_one_of_the_tdvaes_is_stopped_early(data: tdvae.OwnData, tmp_path: Path) -> None:
     trained = (_fit(data, tmp_path / "run", steps=20).info or {})["trained"]
-    assert sorted([trained["latent"], trained["observed"]]) == [7, 20]
-    assert trained["next_step"] == 10
+    assert sorted([trained["latent"], trained["observed"]]) == [6, 20]
+    assert trained["next_step"] == 20
 
 
 def test_tdvaes_start_from_the_belief_network_of_the_next_step_predictor(
@@ -197,7 +199,7 @@ def test_stacking_finds_the_weights_of_a_mixture() -> None:
 
 def test_few_blocks_leave_the_simple_member_alone_and_more_weight_it_by_the_prior() -> None:
     good, bad = torch.zeros(60).double(), torch.full((60,), -3.0).double()
-    for blocks, expected in ((3, 1.0), (10, 1 / 11)):
+    for blocks, expected in ((3, 1.0), (10, 0.3 / 10.3)):
         index = torch.arange(60) * blocks // 60
         found = stacking_weights({"linear": {1: bad}, "latent": {1: good}}, {1: index}, "linear")
         assert found["linear"][1] == pytest.approx(expected, abs=0.02)

@@ -11,7 +11,7 @@ import torch
 
 import tdvae
 from tdvae import cli
-from tdvae.forecasting.monitor import ForecastMonitor
+from tdvae.forecasting.monitor import ValidationForecasts
 from tdvae.forecasting.preparation import HeldOut
 
 SIZES = ["--latent", "2", "--belief", "4"]
@@ -52,12 +52,12 @@ def test_weights_are_chosen_by_forecasts(tmp_path: Path) -> None:
     """The score is the NLL of forecasts averaged over horizons, the better of one jump and single steps at each."""
     data = tdvae.data.from_arrays(np.random.default_rng(1).normal(size=(60, 24, 1)))
     recipe = tdvae.recipe(data, longest_jump=5, steps=60, latent=2, belief=4, hidden=8)
-    monitor = ForecastMonitor.of(recipe.learner.model, HeldOut(data), 5)
+    monitor = ValidationForecasts.of(recipe.learner.model, HeldOut(data), 5)
     before = monitor.measure()
     assert before == monitor.measure()
     assert before["score"] == pytest.approx(np.mean([before[f"forecast/{h}"] for h in (1, 2, 5)]))
     short = data.until(torch.ones(len(data), dtype=torch.long))
-    assert ForecastMonitor.of(recipe.learner.model, HeldOut(short), 5).measure() == {}
+    assert ValidationForecasts.of(recipe.learner.model, HeldOut(short), 5).measure() == {}
     result = recipe.fit(data, data, tmp_path / "run", progress="none")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     scores = {line["step"]: line["score"] for line in lines if "score" in line}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tdvae.forecasting.density import SAMPLES, Density, Mixture, Predictor, mixed_log_prob
+from tdvae.forecasting.density import SAMPLES, Density, MixtureDensity, Predictor, mixed_log_prob
 from tdvae.forecasting.networks import Network, interpolated, scaled
 from tdvae.forecasting.origins import LEAST_BLOCKS, Origins, mean_and_error, targets
 from tdvae.models import TDVAE
@@ -52,10 +52,10 @@ class Stack:
                     parts[h][name] = density
         return {h: self.mixture(parts[h], h) for h in horizons}
 
-    def mixture(self, parts: Mapping[str, Density], h: int) -> Mixture:
+    def mixture(self, parts: Mapping[str, Density], h: int) -> MixtureDensity:
         """The mixture of the densities of the members at a horizon."""
         weights = self.weights_at(h)
-        return Mixture(tuple(parts[name] for name in weights), tuple(weights.values()))
+        return MixtureDensity(tuple(parts[name] for name in weights), tuple(weights.values()))
 
     def paths(self, sequences: Sequences, at: Origins, steps: Sequence[int], count: int) -> Tensor:
         """Futures whose steps have the densities of the stack, and depend on each other as those of its main member.

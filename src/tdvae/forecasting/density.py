@@ -127,7 +127,7 @@ class CorrelatedNormal:
 
 
 @dataclass(frozen=True)
-class Mixture:
+class MixtureDensity:
     """A mixture of densities with weights that add up to 1."""
 
     parts: tuple[Density, ...]

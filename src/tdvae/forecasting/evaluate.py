@@ -17,10 +17,10 @@ from tdvae.distributions import Bernoulli, Categorical, DiscretisedLogistic, Dis
 from tdvae.errors import InputError
 from tdvae.forecasting.combine import Stack, log_prob
 from tdvae.forecasting.density import SAMPLES, Density, Predictor, seeded
-from tdvae.forecasting.linear import climatology, naive
 from tdvae.forecasting.networks import actions_after, beliefs_at
 from tdvae.forecasting.origins import Origins, held_out_origins, mean_and_error, scored_horizons, targets
 from tdvae.forecasting.preparation import HeldOut
+from tdvae.forecasting.regression import climatology, naive
 from tdvae.forecasting.verdict import Comparison, verdict
 from tdvae.likelihood import forecast, log_mean_exp
 from tdvae.models import ConvTDVAEConfig, Model

@@ -24,19 +24,20 @@ from tdvae.errors import InputError
 from tdvae.forecasting.combine import Stack, fit_stack
 from tdvae.forecasting.density import Predictor, seeded
 from tdvae.forecasting.forecaster import DATA_FILE, LINEAR_FILE, Forecaster, describe_stack
-from tdvae.forecasting.linear import Linear, climatology, fit_linear, naive
+from tdvae.forecasting.linear import Linear
 from tdvae.forecasting.monitor import validation_origins
 from tdvae.forecasting.networks import Network
 from tdvae.forecasting.origins import scored_horizons
 from tdvae.forecasting.preparation import OwnData
-from tdvae.forecasting.recipe import PATIENCE, STEPS, Kind, Recipe, default_kind, recipe
+from tdvae.forecasting.recipe import PATIENCE, STEPS, NetworkKind, Recipe, default_kind, recipe, schedule
+from tdvae.forecasting.regression import climatology, fit_linear, naive
 from tdvae.storage import RunFolder, files
 from tdvae.storage.run_folder import check_unused, create, locked
 from tdvae.training import FitResult
 from tdvae.training.log import Progress
 
 FOLDER, PLAN_FILE = "networks", "plan.json"  # in a run folder
-NETWORKS: tuple[Kind, ...] = ("next_step", "latent", "observed")
+NETWORKS: tuple[NetworkKind, ...] = ("next_step", "latent", "observed")
 RUNG = 0.3  # share of the training after which only one of the two TD-VAEs is trained on: latent, …
 MARGIN = 0.2  # … unless observed is ahead by more, in nats per dimension; it learns faster at first
 MOST_ORIGINS = 200  # of validation forecasts
@@ -80,7 +81,7 @@ class NetworkRun:
         return 0 if self.result is None else self.result.steps
 
     def _train(self, data: OwnData, until: int) -> None:
-        config = replace(self.recipe.config, steps=self.planned)
+        config = schedule(self.recipe.config, self.planned, self.recipe.config.patience)
         begin = time.process_time()
         self.result = replace(self.recipe, config=config).fit(
             data,
@@ -108,7 +109,7 @@ def fit_forecaster(
     minutes: PositiveNumber | None = None,
     patience: NonNegative = PATIENCE,
     batch_size: Positive | None = None,
-    networks: Sequence[Kind] | None = None,
+    networks: Sequence[NetworkKind] | None = None,
     resume: bool = False,
     info: dict[str, Any] | None = None,
     progress: Progress = "bar",
@@ -168,21 +169,22 @@ def fit_forecaster(
     return Forecaster.load(folder.path)
 
 
-def _kinds(data: OwnData, given: Sequence[Kind] | None) -> tuple[Kind, ...]:
+def _kinds(data: OwnData, given: Sequence[NetworkKind] | None) -> tuple[NetworkKind, ...]:
     if data.encoding.kind != "vector":
         return (default_kind(data),) if given is None else tuple(given)
-    kinds = NETWORKS if given is None else tuple(dict.fromkeys(given))
+    known = NETWORKS if data.history.rewards is None else NETWORKS[1:]  # a next-step predictor does not predict them
+    kinds = known if given is None else tuple(dict.fromkeys(given))
     if not {"latent", "observed"} & set(kinds):
         raise InputError(f"networks: expected latent or observed among them, got {list(kinds)}")
     return tuple(sorted(kinds, key=NETWORKS.index))
 
 
-def _train(runs: dict[Kind, NetworkRun], data: OwnData, seconds: float | None) -> None:
+def _train(runs: dict[NetworkKind, NetworkRun], data: OwnData, seconds: float | None) -> None:
     """Train all networks; of two TD-VAEs only the one with better forecasts after a part of the training.
 
     The TD-VAEs start from the belief network of the trained next-step predictor.
     """
-    models: dict[Kind, NetworkRun] = {kind: run for kind, run in runs.items() if kind != "next_step"}
+    models: dict[NetworkKind, NetworkRun] = {kind: run for kind, run in runs.items() if kind != "next_step"}
     if "next_step" in runs:
         runs["next_step"].advance(data, 1.0, None if seconds is None else NEXT_STEP_BUDGET * seconds)
         for run in models.values():
@@ -193,13 +195,15 @@ def _train(runs: dict[Kind, NetworkRun], data: OwnData, seconds: float | None) -
         budget /= 1 + RUNG * (len(models) - 1)
     if len(models) > 1:
         scores = {kind: run.advance(data, RUNG, budget) for kind, run in models.items()}
-        kept: Kind = "observed" if scores["observed"] < scores["latent"] - MARGIN else "latent"
+        kept: NetworkKind = "observed" if scores["observed"] < scores["latent"] - MARGIN else "latent"
         models = {kept: models[kept]}
     for run in models.values():
         run.advance(data, 1.0, budget)
 
 
-def _finish(folder: RunFolder, data: OwnData, runs: dict[Kind, NetworkRun], seed: int, info: dict[str, Any]) -> None:
+def _finish(
+    folder: RunFolder, data: OwnData, runs: dict[NetworkKind, NetworkRun], seed: int, info: dict[str, Any]
+) -> None:
     """Combine what was fitted and write it to the run folder."""
     further, stack = {DATA_FILE: stored(data)}, None
     if data.encoding.kind == "vector":
@@ -231,7 +235,7 @@ def _finish(folder: RunFolder, data: OwnData, runs: dict[Kind, NetworkRun], seed
     folder.write_config({**config, "info": {**data.info(), **info, "forecaster": details}}, further)
 
 
-def combined(data: OwnData, recipes: Mapping[Kind, Recipe], seed: int) -> Stack:
+def combined(data: OwnData, recipes: Mapping[NetworkKind, Recipe], seed: int) -> Stack:
     """The stack of linear forecasters and trained networks, weighted by forecasts of the validation part."""
     longest, seasons = data.longest_jump, data.seasons
     members: dict[str, Predictor] = {}

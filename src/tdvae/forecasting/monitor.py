@@ -23,7 +23,7 @@ SAMPLES = 32
 
 
 @dataclass(frozen=True)
-class ForecastMonitor(Monitor):
+class ValidationForecasts(Monitor):
     """Scores a model by the NLL of its forecasts, per dimension and averaged over horizons.
 
     At each horizon the better of two forecasts counts: one jump, or single steps.
@@ -37,7 +37,7 @@ class ForecastMonitor(Monitor):
     seed: int = 0
 
     @classmethod
-    def of(cls, model: Model, held_out: HeldOut, longest_jump: int, seed: int = 0) -> ForecastMonitor:
+    def of(cls, model: Model, held_out: HeldOut, longest_jump: int, seed: int = 0) -> ValidationForecasts:
         """Forecasts at some origins of the validation part."""
         origins, horizons = validation_origins(held_out, longest_jump, MOST_ORIGINS)
         return cls(model, held_out.sequences, origins, horizons, longest_jump, seed)

@@ -13,7 +13,7 @@ import torch
 
 from tdvae.checks import NonNegative, Positive, Seed, check_fields, checked
 from tdvae.errors import InputError
-from tdvae.forecasting.monitor import ForecastMonitor
+from tdvae.forecasting.monitor import ValidationForecasts
 from tdvae.forecasting.preparation import HeldOut, OwnData
 from tdvae.jumps import Consecutive, Jumps, Mixture, SemiGradient, Uniform
 from tdvae.models import TDVAE, ConvTDVAEConfig, Model, build, for_data, for_pictures
@@ -33,7 +33,7 @@ CONSECUTIVE = 0.5  # share of the pairs with δt = 1; the others have δt up to 
 BELIEF = HIDDEN = 96
 
 # A next-step predictor, or a TD-VAE that carries from step to step its latent state alone, or also the observation
-Kind = Literal["next_step", "latent", "observed"]
+NetworkKind = Literal["next_step", "latent", "observed"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Recipe:
     learner: Learner
     jumps: Jumps
     config: TrainConfig
-    kind: Kind = "latent"
+    kind: NetworkKind = "latent"
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -79,7 +79,7 @@ class Recipe:
             held_out, train = HeldOut(validation.select(torch.arange(len(validation)))), data
         model, monitor = self.learner.model, None
         if not isinstance(model.config, ConvTDVAEConfig):
-            monitor = ForecastMonitor.of(model, held_out, self.jumps.longest, self.config.seed)
+            monitor = ValidationForecasts.of(model, held_out, self.jumps.longest, self.config.seed)
         return fit(
             self.learner,
             train,
@@ -119,7 +119,7 @@ def recipe(
     seed: Seed = 0,
     patience: NonNegative = PATIENCE,
     batch_size: Positive | None = None,
-    kind: Kind | None = None,
+    kind: NetworkKind | None = None,
     **model_options: Any,
 ) -> Recipe:
     """One of the models that `tdvae.fit_forecaster` trains for sequences like ``data``, with its training.
@@ -149,13 +149,13 @@ def recipe(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed))
         model = _model(data, longest, kind, model_options)
-    config = _schedule(_train_config(model, seed, batch_size), steps, patience)
+    config = schedule(_train_config(model, seed, batch_size), steps, patience)
     objective = partial(tdvae_loss, gradient="path") if isinstance(model, TDVAE) else None
     jumps = SemiGradient(Mixture((Consecutive(), Uniform(1, longest)), (CONSECUTIVE, 1 - CONSECUTIVE)))
     return Recipe(Learner(model, objective), jumps, config, kind)
 
 
-def default_kind(data: Sequences | OwnData) -> Kind:
+def default_kind(data: Sequences | OwnData) -> NetworkKind:
     x = (data.history if isinstance(data, OwnData) else data).x
     return "latent" if x.is_floating_point() or (x.dtype == torch.bool and x.ndim > 3) else "observed"
 
@@ -168,7 +168,7 @@ def _longest_jump(data: Sequences | OwnData, given: int | None) -> int:
     return data.longest_jump
 
 
-def _model(data: Sequences | OwnData, longest_jump: int, kind: Kind, options: dict[str, Any]) -> Model:
+def _model(data: Sequences | OwnData, longest_jump: int, kind: NetworkKind, options: dict[str, Any]) -> Model:
     """The only place where models for users' data are built."""
     some, classes = (data.history, data.encoding.classes) if isinstance(data, OwnData) else (data, None)
     if isinstance(data, OwnData) and data.encoding.kind == "picture":
@@ -213,7 +213,8 @@ def _train_config(model: Model, seed: int, batch_size: int | None) -> TrainConfi
     )
 
 
-def _schedule(config: TrainConfig, steps: int, patience: int) -> TrainConfig:
+def schedule(config: TrainConfig, steps: int, patience: int) -> TrainConfig:
+    """The config of a training of so many steps."""
     interval = min(steps, max(LEAST_INTERVAL, steps // VALIDATIONS))
     return replace(
         config,
