@@ -22,7 +22,7 @@ from tdvae.forecasting import figure
 from tdvae.forecasting.combine import Stack
 from tdvae.forecasting.density import CorrelatedNormal, MixtureDensity, Normals, Predictor, quantile
 from tdvae.forecasting.evaluate import Evaluation, Scores, density_scores, evaluate, evaluation_origins, sample_crps
-from tdvae.forecasting.linear import Linear, filled
+from tdvae.forecasting.linear import Linear
 from tdvae.forecasting.networks import Network, beliefs_at
 from tdvae.forecasting.origins import Origins, held_out_origins, observed, rolling_origins, targets
 from tdvae.forecasting.preparation import HeldOut
@@ -291,10 +291,17 @@ def test_the_fit_needs_no_copy_of_the_series_for_each_origin() -> None:
 # Missing values
 
 
-def test_missing_values_are_the_last_observed_ones() -> None:
+def test_missing_values_are_replaced_by_forecasts_of_one_step() -> None:
     x = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])[None, :, None]
-    seen = torch.tensor([False, True, True, False, False])[None, :, None]
-    assert filled(Sequences(x, torch.tensor([5]), observed=seen))[0, :, 0].tolist() == [0, 2, 3, 3, 3]
+    data = Sequences(x, torch.tensor([5]), observed=torch.tensor([False, True, True, False, False])[None, :, None])
+    assert naive(data, 1).completed(data).x[0, :, 0].tolist() == [0, 2, 3, 3, 3]
+    assert naive(data, 1, 2).completed(data).x[0, :, 0].tolist() == [0, 2, 3, 2, 3]
+    wave = waves(noise=0.01)
+    gaps = torch.ones_like(wave.x, dtype=torch.bool)
+    gaps[:, 30:33] = False
+    linear = fit_linear(replace(wave, observed=gaps), 2, [1, 2])
+    assert linear is not None
+    torch.testing.assert_close(linear.completed(replace(wave, observed=gaps)).x, wave.x, rtol=0, atol=0.15)
 
 
 def test_missing_values_have_no_effect_on_linear_forecasters() -> None:

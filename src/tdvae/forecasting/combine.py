@@ -25,7 +25,7 @@ NEIGHBOURS = 0.5  # width of the kernel that shares observations between horizon
 ITERATIONS = 300
 LEAST_WEIGHT = 0.005  # members with less are left out
 EIGHTHS = range(-12, 13)  # of an octave: the factors of the spread that are compared
-FEW_EIGHTHS = (-6, -4, -2, 0, 2, 4, 6)  # … where each needs a new estimate of the density
+FEW_EIGHTHS = (-4, -2, 0, 2, 4)  # … where each needs a new estimate of the density
 
 
 @dataclass(frozen=True)
@@ -153,13 +153,12 @@ def _spread_factor(
     network: Network, sequences: Sequences, at: Origins, h: int, density: Density, samples: int
 ) -> tuple[float, float]:
     """The NLL, and the factor of the spread with the lowest one; 1 unless another is better by a standard error."""
-    plain = density.log_prob(*targets(sequences, at, h))
-    costly = not torch.equal(network.log_prob(sequences, at, h, density, samples), plain)
+    costly = network.needs_posterior(sequences, h)
     nll: dict[int, Tensor] = {}
     for eighths in FEW_EIGHTHS if costly else EIGHTHS:
         factor = 2.0 ** (eighths / 8)
         one = replace(network, scales={**network.scales, h: factor})
-        nll[eighths] = -one.log_prob(sequences, at, h, scaled(density, factor), samples).double()
+        nll[eighths] = -one.log_prob(sequences, at, h, scaled(density, factor), samples // 4).double()
     best = min(nll, key=lambda eighths: float(nll[eighths].mean()))
     gain, error = mean_and_error(nll[0] - nll[best], at.block)
     chosen = best if gain > error else 0

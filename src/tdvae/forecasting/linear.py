@@ -6,7 +6,7 @@ Naive, seasonal naive, climatology and an average of ridge regressions are of th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -44,7 +44,8 @@ class Linear:
     def densities(
         self, sequences: Sequences, at: Origins, horizons: Sequence[int], samples: int = SAMPLES
     ) -> dict[int, Density]:
-        past, future = past_of(sequences, at, self.context), future_of(sequences, at, max(horizons))
+        past = past_of(self.completed(sequences), at, self.context)
+        future = future_of(sequences, at, max(horizons))
         found: dict[int, Density] = {}
         for h in horizons:
             if weights := self.horizons.get(h):
@@ -59,9 +60,24 @@ class Linear:
         return found
 
     def paths(self, sequences: Sequences, at: Origins, steps: Sequence[int], count: int) -> Tensor:
-        past, future = past_of(sequences, at, self.context), future_of(sequences, at, max(steps))
+        past = past_of(self.completed(sequences), at, self.context)
+        future = future_of(sequences, at, max(steps))
         drawn = self._simulate(past, future, max(steps), count)[0]
         return drawn[[step - 1 for step in steps]].permute(1, 2, 0, 3)
+
+    def completed(self, sequences: Sequences) -> Sequences:
+        """The sequences with forecasts of one step in place of missing numbers, and 0 at the first step."""
+        if sequences.observed is None:
+            return sequences
+        missing = ~observed(sequences).flatten(2)
+        whole = replace(sequences, x=torch.where(missing.view_as(sequences.x), 0, sequences.x), observed=None)
+        x, context = whole.x.flatten(2), self.context
+        for t in missing[:, 1:].any(2).any(0).nonzero()[:, 0].add(1).tolist():
+            rows = missing[:, t].any(1).nonzero()[:, 0]
+            at = Origins(rows, torch.full_like(rows, t), rows)
+            mean = linear_mean(self.horizons[1], past_of(whole, at, context), future_of(whole, at, 1), 1)
+            x[rows, t] = torch.where(missing[rows, t], mean.clamp(-LARGEST, LARGEST).to(x.dtype), x[rows, t])
+        return whole
 
     @property
     def context(self) -> int:
@@ -102,21 +118,13 @@ class Linear:
 # What a forecast is computed from
 
 
-def filled(sequences: Sequences) -> Tensor:
-    """x (N, T, D) in double precision; missing numbers are the last observed one, and 0 before the first."""
-    x = sequences.x.flatten(2).double()
-    if sequences.observed is None:
-        return x
-    seen = observed(sequences).flatten(2)
-    steps = torch.arange(1, x.shape[1] + 1)[None, :, None]
-    last = torch.where(seen, steps, 0).cummax(1).values
-    return torch.where(last > 0, x.gather(1, (last - 1).clamp(min=0)), 0)
-
-
 def past_of(sequences: Sequences, at: Origins, length: int) -> Tensor:
-    """The last observations and covariates before each origin, (M, length, D + A); before the first, that one."""
+    """The last observations and covariates before each origin, (M, length, D + A); before the first, that one.
+
+    Nothing may be missing.
+    """
     rows, index = at.row[:, None], (at.t[:, None] - length + torch.arange(length)).clamp(min=0)
-    values = filled(sequences)[rows, index]
+    values = sequences.x.flatten(2)[rows, index].double()
     return values if sequences.actions is None else torch.cat([values, sequences.actions[rows, index].double()], -1)
 
 

@@ -101,7 +101,7 @@ class Network:
         """
         x, seen = targets(sequences, at, h)
         found = density.log_prob(x, seen)
-        if x.shape[1] <= FEW_DIMENSIONS or not self._can_weight(sequences, h):
+        if not self.needs_posterior(sequences, h):
             return found
         scale = interpolated(self.scales, h, 1.0)
         shrunk = density.mean + (x - density.mean) / scale  # the density of x is that of this, before calibration
@@ -112,8 +112,11 @@ class Network:
         weighted = torch.cat(parts) - seen.sum(1) * math.log(scale)
         return weighted if float(weighted.mean()) > float(found.mean()) else found
 
-    def _can_weight(self, sequences: Sequences, h: int) -> bool:
+    def needs_posterior(self, sequences: Sequences, h: int) -> bool:
+        """Whether the density of a target is also estimated from states drawn from the posterior given the target."""
         if not isinstance(self.model, TDVAE) or self._is_composed(h) or h > self.longest_jump:
+            return False
+        if math.prod(sequences.x.shape[2:]) <= FEW_DIMENSIONS:
             return False
         return sequences.observed is None or takes_gaps(self.model)  # else the posterior cannot be given the target
 

@@ -40,19 +40,34 @@ LEAST_SHARPNESS, SHARPNESS_PER_ROW = 10.0, 0.01
 
 def naive(data: Sequences, longest: int, season: int = 1) -> Linear:
     """The last observation, or that of the last season in the phase of the target."""
-    return Linear({h: _fixed(data, h, season * math.ceil(h / season) - h) for h in range(1, longest + 1)})
+    complete = _repeating(data, season).completed(data)
+    return Linear({h: _fixed(data, complete, h, _phase(season, h)) for h in range(1, longest + 1)})
 
 
 def climatology(data: Sequences, longest: int) -> Linear:
     """The mean and the covariance of the training data."""
-    return Linear({h: _fixed(data, h, None) for h in range(1, longest + 1)})
+    complete = _repeating(data, 1).completed(data)
+    return Linear({h: _fixed(data, complete, h, None) for h in range(1, longest + 1)})
 
 
-def _fixed(data: Sequences, h: int, place: int | None) -> Weights:
+def _repeating(data: Sequences, season: int) -> Linear:
+    """The last value of the same phase, to complete data with."""
+    return Linear({1: _unfitted(data, 1, _phase(season, 1))})
+
+
+def _fixed(data: Sequences, complete: Sequences, h: int, place: int | None) -> Weights:
     """The observation so many steps before the last one as the forecast; None: the mean, which is 0."""
+    weights = _unfitted(data, h, place)
+    rows = Rows.of(data, complete, h, 1 if place is None else place + 1)
+    errors = torch.where(rows.observed, rows.targets - linear_mean(weights, rows.past, rows.future, h), 0)
+    return replace(weights, covariance=_covariance(errors, rows.observed, h))
+
+
+def _unfitted(data: Sequences, h: int, place: int | None) -> Weights:
+    """The same without the covariance of its errors."""
     size, actions = math.prod(data.x.shape[2:]), 0 if data.actions is None else data.actions.shape[-1]
     places = torch.tensor([] if place is None else [place], dtype=torch.long)
-    weights = Weights(
+    return Weights(
         places,
         torch.eye(size, dtype=torch.float64).expand(len(places), -1, -1),
         torch.zeros(len(places), actions, size, dtype=torch.float64),
@@ -60,9 +75,6 @@ def _fixed(data: Sequences, h: int, place: int | None) -> Weights:
         torch.zeros(size, dtype=torch.float64),
         torch.eye(size, dtype=torch.float64),
     )
-    rows = Rows.of(data, h, 1 if place is None else place + 1)
-    errors = torch.where(rows.observed, rows.targets - linear_mean(weights, rows.past, rows.future, h), 0)
-    return replace(weights, covariance=_covariance(errors, rows.observed, h))
 
 
 def _jump_size(h: int, actions: int) -> int:
@@ -93,15 +105,15 @@ class Rows:
     h: int
 
     @classmethod
-    def of(cls, data: Sequences, h: int, context: int) -> Rows:
-        """From origins with whole contexts only, if nearly all sequences have some."""
+    def of(cls, data: Sequences, complete: Sequences, h: int, context: int) -> Rows:
+        """From origins with whole contexts only, if nearly all sequences have some; ``complete`` has no gaps."""
         origins = training_origins(data, h, MOST_ROWS)
         if not len(origins):
             raise InputError(f"train: expected a sequence longer than {h} steps, got at most {int(data.lengths.max())}")
         whole = origins.select((origins.t >= context).nonzero()[:, 0])
         if len(whole.row.unique()) >= MOST_WHOLE * len(origins.row.unique()):
             origins = whole
-        past, future = past_of(data, origins, context), future_of(data, origins, h)
+        past, future = past_of(complete, origins, context), future_of(data, origins, h)
         place = (origins.row, origins.t + h - 1)
         seen = observed(data)[place].flatten(1)
         return cls(past, future, torch.where(seen, data.x[place].flatten(1).double(), 0), seen, h)
@@ -172,11 +184,27 @@ def fit_linear(
     known = max(1, math.ceil(int(data.lengths.max()) / CONTEXT_SHARE) if context is None else context)
     lags = min(MOST_LAGS, MOST_NUMBERS // size, known)
     used = [season for season in seasons if season <= known]
+    complete = data
+    if data.observed is not None:  # gaps are filled by a first fit, which is given the last values
+        first = _repeating(data, 1).completed(data)
+        complete = _fit(data, first, 1, compared, used, lags, known).completed(data)
+    return _fit(data, complete, longest, compared, used, lags, known)
+
+
+def _fit(
+    data: Sequences,
+    complete: Sequences,
+    longest: int,
+    compared: Sequence[int],
+    used: Sequence[int],
+    lags: int,
+    known: int,
+) -> Linear:
     found: dict[int, Weights] = {}
     best: list[Regression] = []
     for h in range(1, min(longest, int(data.lengths.max()) - 1) + 1):
         reach = [place + 1 for place in _seasonal_places(used, h, known)] + [_phase(s, h) + 1 for s in used]
-        rows = Rows.of(data, h, min(known, max([lags, *reach])))
+        rows = Rows.of(data, complete, h, min(known, max([lags, *reach])))
         if h in compared or not best:
             fits = {one: rows.fit(one, used) for one in rows.regressions(lags, used)}
         else:
