@@ -17,7 +17,7 @@ from tdvae import InputError, TDVAEError, belief_at, cli, prepare, rollout, save
 from tdvae.config import Config
 from tdvae.data import from_arrays, split
 from tdvae.data.recording import check_new_file
-from tdvae.forecasting.forecaster import check_output
+from tdvae.forecasting.forecasts import check_output
 from tdvae.models import (
     LSTM,
     TDVAE,
@@ -373,7 +373,7 @@ TABLE = "date,y,z\n" + "".join(f"2024-01-{day:02d},{day},{day % 7}\n" for day in
 BAD_FILES: list[tuple[str, str, str, list[str], list[str]]] = [
     ("unknown column", "a.csv", TABLE, ["--values", "w"], ["'w'", "a.csv", "'date', 'y', 'z'"]),
     ("unknown time", "a.csv", TABLE, ["--time", "when"], ["'when'", "a.csv"]),
-    ("column with two roles", "a.csv", TABLE, ["--values", "y", "--known", "y"], ["'y'", "two"]),
+    ("column with two roles", "a.csv", TABLE, ["--values", "y", "--covariates", "y"], ["'y'", "two"]),
     ("no column left", "a.csv", "date\n2024-01-01\n2024-01-02\n", [], ["values", "a.csv"]),
     ("unsorted times", "a.csv", TABLE.replace("2024-01-09", "2023-01-09"), [], ["'date'", "row 9", "row 8", "sort"]),
     ("duplicate times", "a.csv", TABLE.replace("2024-01-09", "2024-01-08"), [], ["'date'", "row 9", "row 8", "id"]),
@@ -383,7 +383,7 @@ BAD_FILES: list[tuple[str, str, str, list[str], list[str]]] = [
     ("no date", "a.csv", TABLE.replace("2024-01-09", "9. Jan"), ["--time", "date"], ["'date'", "row 9", "'9. Jan'"]),
     ("cell of text", "a.csv", TABLE.replace(",9,", ",nine,"), [], ["'y'", "'nine'", "row 9", "a.csv"]),
     ("infinite cell", "a.csv", TABLE.replace(",9,", ",inf,"), [], ["'y'", "infinity", "row 9"]),
-    ("known cell is empty", "a.csv", TABLE.replace(",9,2", ",9,"), ["--known", "z"], ["'z'", "row 9", "known"]),
+    ("covariate is empty", "a.csv", TABLE.replace(",9,2", ",9,"), ["--covariates", "z"], ["'z'", "row 9", "covariate"]),
     ("all missing", "a.csv", "y,z\n" + ",1\n" * 40, [], ["'y'", "only missing values", "a.csv"]),
     ("one row", "a.csv", "y,z\n1,2\n", [], ["two rows", "1", "a.csv"]),
     ("heading only", "a.csv", "y,z\n", [], ["two rows", "0", "a.csv"]),
@@ -400,7 +400,7 @@ BAD_FILES: list[tuple[str, str, str, list[str], list[str]]] = [
     ("group of an id", "a.csv", TABLE, ["--group", "z"], ["'z'", "one group"]),
     ("no Parquet", "a.parquet", TABLE, [], ["Parquet", "a.parquet"]),
     ("no HDF5", "a.h5", TABLE, [], ["HDF5", "a.h5"]),
-    ("unknown ending", "a.xlsx", TABLE, [], [".csv", "a.xlsx"]),
+    ("unknown ending", "a.doc", TABLE, [], [".csv", "a.doc"]),
 ]
 
 

@@ -13,7 +13,6 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -241,7 +240,7 @@ def test_two_machines_train_and_one_continues_when_the_other_dies(tmp_path: Path
     command = ["fit", "mine.npz", *SMALL, "--longest-jump", "3", "--steps", "4000", "--nodes", "2", "--run-dir", "run"]
     shared = ["--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"]
     nodes = [torchrun(*shared, f"--node-rank={rank}", "-m", "tdvae", *command, cwd=tmp_path) for rank in (0, 1)]
-    wait_for(lambda: any((tmp_path / "run").glob("checkpoints/step-*")), nodes[0])
+    wait_for(lambda: any((tmp_path / "run").glob("networks/*/checkpoints/step-*")), nodes[0])
     children = subprocess.run(["pgrep", "-P", str(nodes[1].pid)], capture_output=True, text=True, check=True).stdout
     os.kill(int(children.split()[0]), signal.SIGKILL)
     outputs = [node.communicate()[1] for node in nodes]
@@ -250,12 +249,11 @@ def test_two_machines_train_and_one_continues_when_the_other_dies(tmp_path: Path
     assert line == "tdvae: the connection to another process was lost, which has ended; start all of them with --resume"
 
     own = tdvae.prepare(tmp_path / "mine.npz", 3)
-    recipe = tdvae.recipe(own, steps=4000, layers=2, latent=2, belief=LinearRecurrence(4))
-    reached = RunFolder(tmp_path / "run").newest_step()
+    reached = RunFolder(tmp_path / "run" / "networks" / "latent").newest_step()
     assert reached is not None
-    recipe = replace(recipe, config=replace(recipe.config, batch_size=4, steps=reached.state["step"] + 1))
-    result = recipe.fit(own, run_dir=tmp_path / "run", resume=True)
-    assert result.steps == reached.state["step"] + 1
+    options: dict[str, Any] = {"layers": 2, "latent": 2, "belief": 4, "batch_size": 4, "networks": ["latent"]}
+    fitted = tdvae.fit_forecaster(own, tmp_path / "run", steps=reached.state["step"] + 1, resume=True, **options)
+    assert (fitted.info or {})["trained"] == {"latent": reached.state["step"] + 1}
 
 
 def test_a_run_folder_that_is_taken_is_one_line_under_torchrun(tmp_path: Path) -> None:

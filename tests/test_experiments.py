@@ -22,8 +22,8 @@ import tdvae
 from tdvae import cli, saved
 from tdvae.data import OscillatorSettings, simulate
 from tdvae.exact import OscillatorOracle
-from tdvae.forecasting import RUNS, OwnData, evaluate
-from tdvae.models import Gaussian, LinearRecurrence, ResidualMaps
+from tdvae.forecasting import RUNS, OwnData
+from tdvae.forecasting.evaluate import evaluate
 from tdvae.reporting.results import Measures, summarise
 from tdvae_paper.oscillator import figure as oscillator_figure
 from tdvae_paper.oscillator.experiment import ABLATION_PRESETS, PRESETS, Variants
@@ -146,10 +146,8 @@ def test_fits_to_exact_signals_agree_with_the_posterior_and_the_truth() -> None:
 
 def tiny_measures(own: OwnData) -> Measures:
     torch.manual_seed(0)
-    model = tdvae.recipe(
-        own, latent=2, belief=LinearRecurrence(4), decoder=Gaussian((4,), noise="predicted"), maps=ResidualMaps(4)
-    ).learner.model
-    return evaluate(model, own.history, own.test, own.longest_jump, seed=0).measures
+    model = tdvae.recipe(own, latent=2, belief=4, hidden=4, decoder=(4,)).learner.model
+    return evaluate(model, None, own.history, own.test, own.longest_jump).measures
 
 
 @pytest.mark.parametrize("kind", ["bits", "classes"])
@@ -159,10 +157,10 @@ def test_marginal_of_binary_and_categorical_data_is_their_frequency(kind: str) -
     x = np.random.default_rng(2).integers(0, sides, (200, 8, 3))
     measures = tiny_measures(tdvae.prepare(x.astype(bool) if kind == "bits" else x, 2))
     assert set(measures) == {"nll"}
-    assert set(measures["nll"]) == {"tdvae", "marginal"}
+    assert set(measures["nll"]) == {"combination", "climatology"}
     for dt in ("1", "2"):
-        assert measures["nll"]["marginal"][dt] == pytest.approx(math.log(sides), rel=0.03)
-        assert math.isfinite(measures["nll"]["tdvae"][dt])
+        assert measures["nll"]["climatology"][dt] == pytest.approx(math.log(sides), rel=0.03)
+        assert math.isfinite(measures["nll"]["combination"][dt])
 
 
 def test_class_missing_from_the_training_data_has_a_finite_score(
@@ -402,7 +400,7 @@ def test_fit_eval_and_rollout_of_own_data(
     of_numbers = {"crps", "rmse", "coverage_50", "coverage_90"}
     differences = {"nll_difference", "nll_difference_error", "nll_difference_blocks", "nll_sampling_error"}
     assert set(first["measures"]) == {"nll", *differences, *(of_numbers if continuous else [])}
-    assert {"last_value", "linear"} <= set(nll) if continuous else set(nll) == {"tdvae", "marginal"}
+    assert {"last_value", "linear"} <= set(nll) if continuous else set(nll) == {"combination", "climatology"}
     for by_dt in nll.values():
         assert list(by_dt) == ["1", "2", "3"]  # the longest jump
         assert all(math.isfinite(number["mean"]) for number in by_dt.values())

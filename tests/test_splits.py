@@ -20,9 +20,9 @@ from tdvae import InputError
 from tdvae.data import from_arrays
 from tdvae.forecasting.overlaps import join_overlapping
 from tdvae.forecasting.preparation import OwnData
+from tdvae.forecasting.read import read
 from tdvae.forecasting.series import Series
-from tdvae.forecasting.sources import read
-from tdvae.forecasting.splits import Windows, held_out_windows, split_series, training_windows
+from tdvae.forecasting.split import Windows, held_out_windows, split_series, training_windows
 
 
 def times(data: OwnData, part: Any) -> set[int]:
@@ -159,7 +159,7 @@ def test_windows_select_what_slices_select() -> None:
     rng = np.random.default_rng(0)
     x, actions = rng.normal(size=(3, 20, 2)).astype(np.float32), rng.normal(size=(3, 20, 1)).astype(np.float32)
     sequences = from_arrays(x, actions, lengths=np.array([20, 9, 15]))
-    windows = Windows.of(sequences, [(0, 3, 9), (2, 11, 15), (1, 0, 9)])
+    windows = Windows.of(sequences, np.array([(0, 3, 9), (2, 11, 15), (1, 0, 9)]))
     assert windows.lengths.tolist() == [6, 4, 9]
     chosen = windows.select(torch.tensor([1, 0]))
     assert chosen.lengths.tolist() == [4, 6]

@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 from tdvae import InputError
 from tdvae.data import Recording
-from tdvae.forecasting.encoding import Encoding, kind_of
-from tdvae.forecasting.grid import Grid, calendar_features
+from tdvae.forecasting.encode import Encoding, kind_of
+from tdvae.forecasting.read import read
 from tdvae.forecasting.scaling import Scaling, unusual
-from tdvae.forecasting.series import Columns, Series
-from tdvae.forecasting.sources import read
+from tdvae.forecasting.series import Columns, Grid, Series, calendar_features
 
 
 def table(source: Any, **columns: Any) -> Series:
@@ -39,12 +38,12 @@ def whole(series: Series) -> list[tuple[int, int, int]]:
 
 def test_one_series_of_a_csv_file_keeps_double_precision(tmp_path: Path) -> None:
     y = 1.7e9 + np.arange(5) * 1e-6
-    (tmp_path / "a.csv").write_text("y;z\n" + "".join(f"{value!r};{k}\n" for k, value in enumerate(y.tolist())))
+    (tmp_path / "a.csv").write_text("y;z\n" + "".join(f"{value!r};{k * k}\n" for k, value in enumerate(y.tolist())))
     series = table(tmp_path / "a.csv")
     assert series.columns.values == ("y", "z")
     assert series.x[0].dtype == np.float64
     np.testing.assert_array_equal(series.x[0][:, 0], y)
-    np.testing.assert_array_equal(series.x[0][:, 1], np.arange(5))
+    np.testing.assert_array_equal(series.x[0][:, 1], np.arange(5) ** 2)
 
 
 def frames() -> dict[str, Any]:
@@ -67,12 +66,12 @@ def test_long_format_gives_one_sequence_per_id_with_gaps_as_missing_steps(kind: 
         source = str(tmp_path / "a.parquet")
     elif kind == "polars":
         source = pl.DataFrame(frames())
-    series = table(source, id="shop", time="day", known=("price",))
+    series = table(source, id="shop", time="day", covariates=("price",))
     assert series.ids == ["b", "a"]
     np.testing.assert_array_equal(series.x[0][:, 0], [1, 2, np.nan, np.nan, 4])  # 29 February has no row
     np.testing.assert_array_equal(series.x[1][:, 0], [10, 20])
-    assert series.known is not None
-    np.testing.assert_array_equal(series.known[0][:, 0], [3, 3, 3, 4, 4])
+    assert series.covariates is not None
+    np.testing.assert_array_equal(series.covariates[0][:, 0], [3, 3, 3, 4, 4])
     assert series.grids is not None
     assert series.grids[0].text(np.arange(5)) == ["2024-02-27", "2024-02-28", "2024-02-29", "2024-03-01", "2024-03-02"]
     assert series.whole == (True,)
@@ -86,10 +85,10 @@ def test_a_data_frame_is_left_as_it_was() -> None:
 
 def test_rows_after_the_last_observation_are_the_future_of_known_inputs() -> None:
     frame = pd.DataFrame({"y": [np.nan, 1, 2, np.nan, np.nan], "price": [0, 1, 2, 3, 4]})
-    series = table(frame, values=("y",), known=("price",))
+    series = table(frame, values=("y",), covariates=("price",))
     np.testing.assert_array_equal(series.x[0][:, 0], [1, 2])
-    assert series.known is not None
-    np.testing.assert_array_equal(series.known[0][:, 0], [1, 2, 3, 4])
+    assert series.covariates is not None
+    np.testing.assert_array_equal(series.covariates[0][:, 0], [1, 2, 3, 4])
 
 
 def test_an_index_of_dates_is_the_time() -> None:
@@ -116,9 +115,9 @@ def test_the_name_of_an_index_of_dates_finds_it_again(name: str | None) -> None:
 
 def test_truth_values_are_numbers() -> None:
     frame = pd.DataFrame({"y": ["1", "2"], "holiday": ["True", "false"], "open": [True, False]})
-    series = table(frame, values=("y",), known=("holiday", "open"))
-    assert series.known is not None
-    np.testing.assert_array_equal(series.known[0], [[1, 1], [0, 0]])
+    series = table(frame, values=("y",), covariates=("holiday", "open"))
+    assert series.covariates is not None
+    np.testing.assert_array_equal(series.covariates[0], [[1, 1], [0, 0]])
 
 
 # Grids
@@ -211,10 +210,10 @@ def test_arrays_are_read_by_name_from_hdf5(tmp_path: Path) -> None:
         file["plant/temperature"] = np.arange(40.0).reshape(2, 10, 2)
         file["plant/valve"] = np.zeros((2, 10), dtype=int)
         file["about"] = "text that is no array of numbers"
-    series = table(tmp_path / "a.h5", values=("plant/temperature",), known=("plant/valve",))
+    series = table(tmp_path / "a.h5", values=("plant/temperature",), covariates=("plant/valve",))
     np.testing.assert_array_equal(series.x[1], np.arange(20.0, 40.0).reshape(10, 2))
-    assert series.known is not None
-    assert series.known[0].shape == (10, 1)
+    assert series.covariates is not None
+    assert series.covariates[0].shape == (10, 1)
 
 
 def test_masks_become_missing_values() -> None:
@@ -326,7 +325,7 @@ def test_known_inputs_are_scaled_and_few_whole_numbers_are_one_hot() -> None:
     frame = pd.DataFrame(
         {"y": np.arange(6.0), "mode": [4, 2, 7, 2, 4, 4], "price": [1.0, 2, 3, 4, 5, 6], "open": [0, 1] * 3}
     )
-    series = table(frame, values=("y",), known=("mode", "price", "open"))
+    series = table(frame, values=("y",), covariates=("mode", "price", "open"))
     encoding = Encoding.fit(series, [(0, 0, 4)])
     inputs = encoding.inputs(series, 0, 0, 6)
     np.testing.assert_array_equal(inputs[:, :3], [[0, 1, 0], [1, 0, 0], [0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 1, 0]])
@@ -336,13 +335,13 @@ def test_known_inputs_are_scaled_and_few_whole_numbers_are_one_hot() -> None:
     assert any("'mode'" in note for note in encoding.notes(series, [(0, 0, 4)]))
     frame.loc[5, "mode"] = 9
     with pytest.raises(InputError, match=r"'mode'.*2, 4, 7; got 9"):
-        encoding.inputs(table(frame, values=("y",), known=("mode", "price", "open")), 0, 0, 6)
+        encoding.inputs(table(frame, values=("y",), covariates=("mode", "price", "open")), 0, 0, 6)
 
 
 def test_the_input_of_a_step_precedes_its_observation() -> None:
     """The model's action a_t, at the same index as x_t, is what was known about the time of x_t."""
     frame = pd.DataFrame({"y": np.arange(40.0), "price": 100.0 + np.arange(40.0)})
-    series = table(frame, known=("price",))
+    series = table(frame, covariates=("price",))
     sequences = Encoding.fit(series, whole(series)).sequences(series)
     assert sequences.actions is not None
     np.testing.assert_allclose(sequences.actions[0, :, 0].numpy(), sequences.x[0, :, 0].numpy(), atol=1e-6)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # for type checkers and editors, which do not run `__getattr__`
     from tdvae import data, envs, exact, jumps, likelihood, models, objectives
     from tdvae.errors import ArgumentTypeError, CheckpointError, DivergenceError, InputError, TDVAEError
-    from tdvae.forecasting import Candidates, Forecaster, Forecasts, OwnData, candidates, prepare
+    from tdvae.forecasting import Forecaster, Forecasts, OwnData, fit_forecaster, prepare
     from tdvae.forecasting.recipe import Recipe, recipe
     from tdvae.likelihood import Forecast, forecast
     from tdvae.models import TDVAE, TDVAEConfig
@@ -26,7 +26,6 @@ __all__ = [
     "TDVAE",
     "ArgumentTypeError",
     "Belief",
-    "Candidates",
     "CheckpointError",
     "DivergenceError",
     "FitResult",
@@ -47,11 +46,11 @@ __all__ = [
     "TDVAEError",
     "TrainConfig",
     "belief_at",
-    "candidates",
     "data",
     "envs",
     "exact",
     "fit",
+    "fit_forecaster",
     "forecast",
     "jumps",
     "likelihood",
@@ -74,8 +73,7 @@ _DEFINED_IN = {
     "TrainConfig": "tdvae.training",
     "Recipe": "tdvae.forecasting",
     "recipe": "tdvae.forecasting",
-    "Candidates": "tdvae.forecasting",
-    "candidates": "tdvae.forecasting",
+    "fit_forecaster": "tdvae.forecasting",
     "prepare": "tdvae.forecasting",
     "OwnData": "tdvae.forecasting",
     "Forecaster": "tdvae.forecasting",

@@ -80,24 +80,34 @@ class Run:
 
 @dataclass(frozen=True)
 class Fit:
-    """Fit a TD-VAE to your own sequences and evaluate its forecasts on held-out ones."""
+    """Fit forecasters to your own sequences, combine them, and evaluate the forecasts on held-out sequences."""
 
     file: tyro.conf.Positional[Path]
-    """A table (.csv, .parquet): one long series, or several in long format with --id. Arrays (.npz, .npy, .h5): x
-    (N, T, …) and optionally lengths (N,), actions (N, T, A), rewards (N, T), observed; floats are measurements, bools
-    bits, integers classes, bytes (N, T, rows, columns, channels) pictures. A recording of `tdvae record` (.h5)."""
-    values: str | None = None
-    """Columns to forecast, separated by commas; by default all without another role. Arrays: the name of x."""
-    known: str | None = None
-    """Columns whose future is known (prices, set points, actions), separated by commas. Arrays: the name of actions."""
+    """A table (.csv, .csv.gz, .parquet, .xlsx): one long series, or several in long format with --id. Arrays (.npz,
+    .npy, .h5): x (N, T, …) and optionally lengths (N,), actions (N, T, A), rewards (N, T), observed; floats are
+    measurements, bools bits, integers classes, bytes (N, T, rows, columns, channels) pictures. A recording of `tdvae
+    record` (.h5)."""
+    values: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Columns to forecast, separated by commas; by default all without another role. Arrays: the name of x. Names that
+    have commas: --values NAME --values NAME."""
+    covariates: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Columns whose future is known (prices, set points, actions), like --values. Arrays: the name of actions."""
     id: str | None = None
-    """Tables: the column that tells sequences apart."""
+    """Tables: the column that tells series apart."""
     time: str | None = None
     """Tables: the column of time stamps. Missing times become missing steps."""
     group: str | None = None
     """Column or array: sequences of one group are not separated by the split."""
+    sep: str | None = None
+    """What separates the cells of a text file. Detected by default, as the next two."""
+    decimal: Literal[".", ","] | None = None
+    """The decimal mark of a text file."""
+    date_format: str | None = None
+    """How dates are written: %d/%m/%Y for 31/12/2024."""
+    time_zone: str | None = None
+    """The time zone of times without one, and of the calendar: Europe/Berlin."""
     calendar: bool = False
-    """Add hour, weekday and month from the time stamps to the known inputs, as sine and cosine."""
+    """Add hour, weekday and month from the time stamps to the covariates, as sine and cosine."""
     window: int | None = None
     """Cut the sequences into windows of this many steps. By default only those that are split by time."""
     stride: int = 1
@@ -106,22 +116,20 @@ class Fit:
     """Split each sequence by time, or by sequence. auto: by time if there are fewer than ten sequences."""
     test_file: Path | None = None
     """Test on this file instead of a part of the first."""
-    season: int | None = None
-    """Steps of a season, for the seasonal forecaster that the model is compared with; by default it is looked for."""
+    season: str | None = None
+    """Steps of a season, or of several, separated by commas: 48,336. Detected in the training part by default."""
     longest_jump: int = 10
     """Train on jumps of 1 to this many time steps."""
-    steps: int = 10_000
-    """Training steps."""
+    steps: int = 2_000
+    """Training steps of a TD-VAE."""
     minutes: float | None = None
-    """Choose the number of training steps so that training takes about this many minutes."""
+    """A budget of processor time in place of --steps. It is watched while training."""
     patience: int = 8
-    """Stop after this many of the 20 validations without a better one; 0: never."""
-    state: Literal["auto", "linear", "observed", "latent"] = "auto"
-    """What the model carries from step to step. linear: its latent state and the last observations; training starts
-    from a linear regression. observed: the same without the regression. latent: the latent state alone, which serves
-    better where single observations are very noisy. auto: linear if there are fewer than 10,000 numbers; if there are
-    more, train all three and keep the one with the best forecasts of the validation part. With several processes
-    auto trains one: linear or, if there are more numbers, observed."""
+    """Stop a training after this many of its 20 validations without a better one; 0: never."""
+    networks: str | None = None
+    """The networks to train, separated by commas: next_step, latent, observed. latent and observed are TD-VAEs; the
+    state of observed also has the last observation. By default all three, for vectors of numbers; the worse of the two
+    TD-VAEs is stopped early. With several processes one is trained."""
     layers: int | None = None
     """Layers of the latent state. By default chosen for the kind of data, as the next two."""
     latent: int | None = None
@@ -158,42 +166,44 @@ class Fit:
         _advice_to_resume(folder)(fit_file)(
             self.file,
             Options(
-                columns={
+                preparation={
                     "values": _names(self.values),
-                    "known": _names(self.known),
+                    "covariates": _names(self.covariates),
                     "id": self.id,
                     "time": self.time,
                     "group": self.group,
-                },
-                preparation={
+                    "sep": None if self.sep is None else self.sep.replace("\\t", "\t"),
+                    "decimal": self.decimal,
+                    "date_format": self.date_format,
+                    "time_zone": self.time_zone,
                     "longest_jump": self.longest_jump,
                     "calendar": self.calendar,
                     "window": self.window,
                     "stride": self.stride,
                     "split": self.split,
                     "test": self.test_file,
-                    "season": self.season,
+                    "season": None if self.season is None else _numbers("--season", self.season),
                 },
-                recipe={
+                fit={
                     "steps": self.steps,
                     "minutes": self.minutes,
                     "patience": self.patience,
+                    "networks": None if self.networks is None else [name.strip() for name in self.networks.split(",")],
                     **{name: size for name, size in sizes.items() if size is not None},
-                    "state": self.state,
                 },
                 seed=self.seed,
-                devices=self.devices,
-                nodes=self.nodes,
-                tensorboard=self.tensorboard,
+                settings={"devices": self.devices, "nodes": self.nodes, "tensorboard": self.tensorboard},
             ),
             folder,
             self.resume,
         )
 
 
-def _names(text: str | None) -> list[str] | None:
-    """Names separated by commas."""
-    return None if text is None else [name.strip() for name in text.split(",")]
+def _names(given: tuple[str, ...]) -> list[str] | None:
+    """Names separated by commas; an option that is given several times has one name each, which may have commas."""
+    if len(given) == 1:
+        return [name.strip() for name in given[0].split(",")]
+    return list(given) or None
 
 
 def _numbers(option: str, text: str) -> list[int]:
@@ -211,11 +221,11 @@ class Forecast:
     run: tyro.conf.Positional[Path]
     """Run folder of fit."""
     data: Path
-    """A file like the one of the training. Values may be missing; known inputs must reach as far as the forecasts."""
+    """A file like the one of the training. Values may be missing; covariates must reach as far as the forecasts."""
     steps: str = "1"
     """How many steps ahead, separated by commas. More than the longest trained jump are composed of several jumps."""
     out: Path = Path("forecast.csv")
-    """The new file: .csv, .parquet or .npz."""
+    """The new file: .csv, .tsv, .parquet or .npz."""
     quantiles: str = "0.05,0.25,0.5,0.75,0.95"
     """Levels of the quantiles, separated by commas."""
     samples: int = 0

@@ -15,9 +15,6 @@ import torch
 
 from tdvae.data import OscillatorSettings, from_arrays, simulate, split
 from tdvae.envs.pendulum import record_pendulum
-from tdvae.forecasting import recipe
-from tdvae.forecasting.monitor import ForecastMonitor
-from tdvae.forecasting.recipe import StateKind
 from tdvae.likelihood import forecast
 from tdvae.models import LinearRecurrence, Model, Readout, ResidualMaps
 from tdvae.reporting.results import Measures
@@ -25,6 +22,7 @@ from tdvae.reporting.tables import Block, by_key
 from tdvae.rollouts import belief_at
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
+from tdvae_paper.curriculum import curriculum
 from tdvae_paper.experiment import Experiment, Task, TrainedRun, Training, by_seed, seeds_of, time_of
 
 SETS = {"pendulum": "Pendulum with hidden velocity", "oscillator": "noisy oscillator"}
@@ -95,10 +93,8 @@ class Composition(Experiment[Preset]):
 
     def training(self, preset: Preset, task: Task) -> Training:
         train, validation, _ = parts(preset, task)
-        state: StateKind = "observed" if task.variant.endswith("observed_state") else "latent"
-        chosen = recipe(train, AHEAD, preset.steps, task.seed, state=state, **preset.model)
-        monitor = ForecastMonitor.up_to(AHEAD, chosen.learner.model, validation, task.seed)
-        return Training(chosen.learner, train, chosen.jumps, chosen.config, validation, monitor=monitor)
+        observed_state = task.variant.endswith("observed_state")
+        return curriculum(train, validation, AHEAD, preset.steps, task.seed, observed_state, **preset.model)
 
     @torch.no_grad()
     def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:

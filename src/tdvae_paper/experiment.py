@@ -164,9 +164,13 @@ class Experiment(ABC, Generic[P]):
     def training(self, preset: P, task: Task) -> Callable[..., FitResult]:
         """Return what trains a task: a `Training`, or a function of run_dir, resume, info and progress."""
 
-    @abstractmethod
     def measure(self, preset: P, task: Task, models: list[Model]) -> Measures:
-        """Compute the measures of a finished task on held-out data."""
+        """Compute the measures of a finished task on held-out data, from its models."""
+        raise NotImplementedError
+
+    def measure_run(self, preset: P, run: TrainedRun) -> Measures:
+        """Compute the measures of a finished task. By default from its models; override it to use the run folder."""
+        return self.measure(preset, run.task, run.models)
 
     def combine(self, preset: P, measures: dict[Task, Measures]) -> list[Measures]:
         """Return the measures of each replicate; mean and spread are over these. By default a task is a replicate."""

@@ -86,4 +86,4 @@ def train(
 
 def measure(experiment: Experiment[P], preset: P, task: Task, run_dir: Path) -> Measures:
     """Compute the measures of one finished task."""
-    return experiment.measure(preset, task, TrainedRun(task, run_dir).models)
+    return experiment.measure_run(preset, TrainedRun(task, run_dir))

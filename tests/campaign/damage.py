@@ -15,7 +15,7 @@ import numpy as np
 
 from tdvae import saved
 from tdvae.data import from_npz
-from tdvae.forecasting.recipe import DATA_FILE
+from tdvae.forecasting.forecaster import DATA_FILE
 from tdvae.storage import RunFolder
 from tests.campaign import subjects
 from tests.campaign.outcome import Outcome, Tally, in_process, limited, run_blocks

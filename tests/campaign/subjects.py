@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 import tdvae
-from tdvae.forecasting.recipe import DATA_FILE
-from tdvae.models import LSTM, GatedMaps, Gaussian, LinearRecurrence
+from tdvae.forecasting.forecaster import DATA_FILE
 from tdvae.storage import RunFolder, checkpoint
 from tdvae.training.config import derive_seed
 
@@ -46,8 +45,8 @@ def series() -> np.ndarray[Any, np.dtype[np.float64]]:
 def fit_series(run_dir: Path, resume: bool) -> None:
     """A training as that of `tdvae fit`, whose run keeps a part of the data."""
     own = tdvae.prepare(series(), longest_jump=3)
-    made = tdvae.recipe(own, steps=2, layers=1, latent=2, batch_size=4, belief=LinearRecurrence(4))
-    made.fit(own, run_dir=run_dir, resume=resume, progress="none")
+    sizes: dict[str, Any] = {"layers": 1, "latent": 2, "belief": 4, "batch_size": 4}
+    tdvae.fit_forecaster(own, run_dir, steps=2, resume=resume, progress="none", **sizes)
 
 
 def forecast(run_dir: Path) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +16,7 @@ from torch import Generator, Tensor
 
 from tdvae.checks import Seed, checked
 from tdvae.errors import InputError
-from tdvae.storage.files import open_regular
+from tdvae.storage.files import check_content, open_regular
 from tdvae.types import Sequences
 
 Array = npt.NDArray[Any]
@@ -112,13 +114,27 @@ def from_npz(path: str | Path) -> Sequences:
     return from_arrays(**arrays)
 
 
-def read_npz(path: str | Path) -> dict[str, Array]:
-    """The arrays of a .npz file by name; the array of a .npy file is ``x``."""
+def read_npz(path: str | Path, choose: Callable[[Sequence[str]], Iterable[str]] | None = None) -> dict[str, Array]:
+    """The arrays of a .npz file by name; the array of a .npy file is ``x``.
+
+    ``choose`` is given the names and returns those of the arrays to read. Their declared sizes are checked first.
+    """
     path = Path(path)
     try:
         with open_regular(path, follow=True) as file:
-            loaded = np.load(file, allow_pickle=False)
-            return {"x": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
+            if not zipfile.is_zipfile(file):
+                _check_declared(file, path, os.fstat(file.fileno()).st_size)
+                return {"x": np.load(file, allow_pickle=False)}
+            with zipfile.ZipFile(file) as archive:
+                members = {name.removesuffix(".npy"): archive.getinfo(name) for name in archive.namelist()}
+                wanted = list(members if choose is None else choose(list(members)))
+                check_content(path, sum(members[name].file_size for name in wanted), "arrays")
+                for name in wanted:
+                    with archive.open(members[name]) as member:
+                        _check_declared(member, path, members[name].file_size, seek=False)
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as loaded:
+                return {name: loaded[name] for name in wanted}
     except FileNotFoundError as error:
         raise InputError(f"file: expected an existing file, got {path}") from error
     except OSError as error:
@@ -127,6 +143,19 @@ def read_npz(path: str | Path) -> dict[str, Array]:
         raise
     except Exception as error:  # whatever NumPy and its readers raise for a damaged, encrypted or hostile file
         raise InputError(f"file: expected a complete .npz or .npy file of numeric arrays, got {path}") from error
+
+
+def _check_declared(file: IO[bytes], path: Path, size: int, seek: bool = True) -> None:
+    """Raise if the header of an array declares more bytes than there are, before memory is taken for them."""
+    if seek:
+        file.seek(0)
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    if math.prod(shape) * dtype.itemsize > size:
+        raise InputError(f"file: expected complete arrays, got one of shape {shape} that is cut short in {path}")
+    if seek:
+        file.seek(0)
 
 
 @checked
@@ -166,7 +195,7 @@ def _pad(name: str, values: ArrayLike, lengths: Array | Tensor | None) -> tuple[
             raise InputError(f"{name}: expected shape (sequences, steps, …), got {tuple(tensor.shape)}")
         if tensor.numel() == 0:
             raise InputError(f"{name}: expected at least one sequence and one step, got shape {tuple(tensor.shape)}")
-        return tensor, _check_lengths(lengths, tensor)
+        return tensor, check_lengths(lengths, *tensor.shape[:2])
     if not isinstance(values, Sequence):
         raise InputError(f"{name}: expected an array or a list of arrays, got {type(values).__name__}")
     parts = [_to_tensor(f"{name}[{i}]", part) for i, part in enumerate(values)]
@@ -185,7 +214,7 @@ def _pad(name: str, values: ArrayLike, lengths: Array | Tensor | None) -> tuple[
         )
     padded = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True)
     own_lengths = torch.tensor([len(part) for part in parts])
-    if lengths is not None and not torch.equal(_check_lengths(lengths, padded), own_lengths):
+    if lengths is not None and not torch.equal(check_lengths(lengths, *padded.shape[:2]), own_lengths):
         raise InputError(
             f"lengths: expected {own_lengths.tolist()}, the lengths of the arrays in {name}, "
             f"got {np.asarray(lengths).tolist()}"
@@ -239,8 +268,8 @@ def _to_single(name: str, padded: Tensor, observed: Tensor) -> Tensor:
     return padded.float()
 
 
-def _check_lengths(lengths: Array | Tensor | None, padded: Tensor) -> Tensor:
-    n, horizon = padded.shape[:2]
+def check_lengths(lengths: Array | Tensor | None, n: int, horizon: int) -> Tensor:
+    """The lengths of ``n`` sequences that are padded to ``horizon`` steps."""
     if lengths is None:
         return torch.full((n,), horizon)
     given = np.asarray(lengths)

@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tdvae.errors import InputError
-from tdvae.storage.files import check_path
+from tdvae.storage.files import check_content, check_path
 
 FORMAT, VERSION = "tdvae recording", 1
 NO_ACTION = -1
@@ -212,8 +212,6 @@ class Recording:
             except BaseException:
                 self._file.close()
                 raise
-        self.action_names = tuple(self.about["actions"])
-        """The name of each action, by number."""
 
     def _check(self) -> None:
         if self._file.attrs.get("format") != FORMAT:
@@ -221,13 +219,14 @@ class Recording:
         version = self._file.attrs.get("version")
         if version != VERSION:
             raise InputError(f"file: expected version {VERSION} of the format, got {version} in {self.path}")
-        self.about: dict[str, Any] = json.loads(self._file["about"].asstr()[()])
-        self._frames, self._actions, self._rewards = (self._file[name] for name in ("frames", "actions", "rewards"))
-        self._pose = self._file.get("pose")
-        episodes = self._file["episodes"]
-        self.starts, self.lengths = episodes["start"][:], episodes["length"][:]
-        self.seeds, self.endings = episodes["seed"][:], episodes["ending"][:]
-        self.unseen_rewards: Floats = episodes["unseen_reward"][:]
+        self.about = self._read_about()
+        self.action_names: tuple[str, ...] = tuple(self.about["actions"])
+        """The name of each action, by number."""
+        self._frames, self._actions, self._rewards = map(self._dataset, ("frames", "actions", "rewards"))
+        self._pose = self._dataset("pose") if "pose" in self._file else None
+        self.starts, self.lengths = self._dataset("episodes/start")[:], self._dataset("episodes/length")[:]
+        self.seeds, self.endings = self._dataset("episodes/seed")[:], self._dataset("episodes/ending")[:]
+        self.unseen_rewards: Floats = self._dataset("episodes/unseen_reward")[:]
         frames = len(self)
         columns = [self._actions, self._rewards, *([] if self._pose is None else [self._pose])]
         ends = self.starts + self.lengths
@@ -240,11 +239,23 @@ class Recording:
             and self.starts[0] == 0
             and np.array_equal(ends[:-1], self.starts[1:])
             and ends[-1] == frames
+            and len(self.lengths) == len(self.seeds) == len(self.endings) == len(self.unseen_rewards)
+            and bool(np.isin(self.endings, [int(ending) for ending in Ending]).all())
         )
         if not consistent:
             raise InputError(
                 f"file: expected an undamaged {FORMAT}, got {self.path} with inconsistent frames and episodes"
             )
+
+    def _dataset(self, name: str) -> Any:
+        return own_dataset(self._file, name, self.path)
+
+    def _read_about(self) -> dict[str, Any]:
+        about = json.loads(self._dataset("about").asstr()[()])
+        actions = about.get("actions") if isinstance(about, dict) else None
+        if not isinstance(actions, list) or not actions or not all(isinstance(name, str) for name in actions):
+            raise InputError(f"file: expected the names of the actions in the text 'about' of {self.path}, got none")
+        return dict(about)
 
     def __len__(self) -> int:
         """Number of frames."""
@@ -318,6 +329,37 @@ class Recording:
         except (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError) as error:
             reason = " ".join(str(error).split())
             raise InputError(f"file: expected an undamaged {FORMAT}, got {self.path} ({reason})") from error
+
+
+def own_datasets(file: Any) -> list[str]:
+    """The names of all data sets in an HDF5 file, without those behind links."""
+    names: list[str] = []
+    file.visititems(lambda name, item: names.append(name) if hasattr(item, "shape") else None)
+    return names
+
+
+def own_dataset(file: Any, name: str, path: Path) -> Any:
+    """A data set whose content is in this HDF5 file: links, external storage and virtual data sets read other files.
+
+    Its declared size is checked too, since chunks that were never written take no place.
+    """
+    import h5py
+
+    parts = name.split("/")
+    for end in range(1, len(parts) + 1):
+        place = "/".join(parts[:end])
+        link = file.get(place, getlink=True)
+        if not isinstance(link, h5py.HardLink):
+            raise InputError(
+                f"file: expected {place!r} in {path} itself, got {'nothing' if link is None else 'a link'}"
+            )
+    dataset = file[name]
+    if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external:
+        raise InputError(f"file: expected the numbers of {name!r} in {path} itself, got a reference to other files")
+    check_content(
+        path, dataset.size * dataset.dtype.itemsize if dataset.shape is not None else 0, f"numbers of {name!r}"
+    )
+    return dataset
 
 
 def check_new_file(path: str | Path) -> Path:

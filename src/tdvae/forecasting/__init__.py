@@ -1,22 +1,22 @@
 """Forecasts of users' own sequences: reading, splitting, training, evaluation against baselines, forecast files."""
 
-from tdvae.forecasting.choice import Candidates, candidates
-from tdvae.forecasting.forecaster import Forecaster, Forecasts
-from tdvae.forecasting.own_data import RUNS, RunData, evaluate, tables
+from tdvae.forecasting.fitting import fit_forecaster
+from tdvae.forecasting.forecaster import Forecaster, RunData
+from tdvae.forecasting.forecasts import Forecasts
+from tdvae.forecasting.own_data import RUNS, evaluate_run, tables
 from tdvae.forecasting.preparation import HeldOut, OwnData, prepare
 from tdvae.forecasting.recipe import Recipe, recipe
 
 __all__ = [
     "RUNS",
-    "Candidates",
     "Forecaster",
     "Forecasts",
     "HeldOut",
     "OwnData",
     "Recipe",
     "RunData",
-    "candidates",
-    "evaluate",
+    "evaluate_run",
+    "fit_forecaster",
     "prepare",
     "recipe",
     "tables",

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tdvae.forecasting.encoding import Encoding
-from tdvae.forecasting.evaluation import Evaluation, actions_after, beliefs_at
+from tdvae.forecasting.density import Predictor, quantile, seeded
+from tdvae.forecasting.encode import Encoding
+from tdvae.forecasting.evaluate import MODEL, Evaluation
 from tdvae.forecasting.origins import Origins
 from tdvae.forecasting.series import Array
 from tdvae.forecasting.verdict import LABELS
-from tdvae.likelihood import forecast
-from tdvae.models import Model
 from tdvae.reporting.results import Measures
 from tdvae.types import Sequences, missing_as_nan
 
@@ -25,26 +24,27 @@ FANS = 3
 PAST = 40  # steps drawn before a fan
 SAMPLES = 200
 COLOURS = {
-    "tdvae": "C3",
-    "linear": "C0",
-    "seasonal": "C2",
-    "last_value": "C1",
-    "marginal": "0.6",
-    "auto_arima": "C4",
-    "auto_ets": "C5",
+    "combination": "C3",
+    "tdvae": "C4",
     "next_step": "C6",
+    "linear": "C0",
+    "seasonal_naive": "C2",
+    "naive": "C1",
+    "climatology": "0.6",
+    "auto_arima": "C8",
+    "auto_ets": "C5",
 }
 
 
 def draw(
     evaluation: Evaluation,
-    model: Model,
+    predictor: Predictor,
     test: Sequences,
     origins: Origins,
     title: str = "",
     encoding: Encoding | None = None,
 ) -> bytes:
-    """Draw the evaluation of a model of continuous observations; the content of a PNG file.
+    """Draw the evaluation of a forecaster of vectors of numbers; the content of a PNG file.
 
     With an encoding the fans are in the user's units, else in those of the model.
     """
@@ -52,9 +52,9 @@ def draw(
 
     figure = Figure(figsize=(12, 6.4), layout="constrained")
     axes = figure.subplots(2, FANS)
-    longest = max(evaluation.scores["tdvae"])
+    longest = max(evaluation.scores[MODEL])
     for axis, origin in zip(axes[0], _spaced(origins.with_target(test, longest), FANS), strict=False):
-        draw_fan(axis, model, test, origin, longest, encoding)
+        draw_fan(axis, predictor, test, origin, longest, encoding)
     first = "x, first dimension" if test.x[0, 0].numel() > 1 else "x"
     axes[0, 0].set_ylabel(first if encoding is None else encoding.channels[0])
     axes[0, 0].legend(fontsize=8, loc="upper left")
@@ -78,19 +78,18 @@ def _spaced(origins: Origins, count: int) -> list[Origins]:
 
 @torch.no_grad()
 def draw_fan(
-    axis: Axes, model: Model, test: Sequences, origin: Origins, longest: int, encoding: Encoding | None = None
+    axis: Axes, predictor: Predictor, test: Sequences, origin: Origins, longest: int, encoding: Encoding | None = None
 ) -> None:
     """The forecasts of the first dimension 1 to ``longest`` steps after one origin, and what was observed."""
-    sequence, belief = beliefs_at(model, test, origin)
+    sequence = test.select(origin.row)
     t, length = int(origin.t[0]), int(sequence.lengths[0])
     steps = list(range(1, min(longest, length - t) + 1))
+    with seeded(0):
+        densities = predictor.densities(test, origin, steps, SAMPLES)
     bounds: list[Array] = []
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        for dt in steps:
-            density = forecast(model, belief, dt, SAMPLES, actions_after(sequence, origin, dt))
-            quantiles = torch.stack([density.quantile(p)[0] for p in (0.05, 0.25, 0.5, 0.75, 0.95)])
-            bounds.append(_first_dimension(quantiles, encoding))
+    for step in steps:
+        quantiles = torch.cat([quantile(densities[step], p) for p in (0.05, 0.25, 0.5, 0.75, 0.95)])
+        bounds.append(_first_dimension(quantiles.unflatten(-1, test.x.shape[2:]), encoding))
     low, lower, median, upper, high = zip(*bounds, strict=True)
     axis.fill_between(steps, low, high, color="C3", alpha=0.15, lw=0, label="90 %")
     axis.fill_between(steps, lower, upper, color="C3", alpha=0.3, lw=0, label="50 %")
@@ -122,22 +121,22 @@ def draw_scores(axis: Axes, scores: Measures, label: str, names: dict[str, str] 
     for name, by_dt in scores.items():
         dts = [int(dt) for dt in by_dt]
         values = [entry["mean"] if isinstance(entry, dict) else entry for entry in by_dt.values()]
-        wide = {"lw": 2, "zorder": 3} if name == "tdvae" else {"lw": 1.2}
+        wide = {"lw": 2, "zorder": 3} if name == MODEL else {"lw": 1.2}
         axis.plot(dts, values, ".-", color=COLOURS.get(name), label=names[name], **wide)
         bottom.append(min(values))
         top.append(max(values))
-        if name == "tdvae" and all(isinstance(entry, dict) and entry["spread"] for entry in by_dt.values()):
+        if name == MODEL and all(isinstance(entry, dict) and entry["spread"] for entry in by_dt.values()):
             spreads = [entry["spread"] for entry in by_dt.values()]
             axis.errorbar(dts, values, spreads, color=COLOURS[name], capsize=2, lw=1)
     # A forecaster that is far off must not press the others together.
     others = sorted(top)[: max(1, len(top) - 1)]
     margin = 0.1 * (max(others) - min(bottom)) + 1e-9
     axis.set_ylim(min(bottom) - margin, max(others) + margin)
-    ticks = [int(dt) for dt in scores["tdvae"]]
+    ticks = [int(dt) for dt in scores[MODEL]]
     axis.set_xscale("log")
     axis.set_xticks(ticks, [str(dt) for dt in ticks])
     axis.minorticks_off()
-    axis.set_xlabel("δt")
+    axis.set_xlabel("steps ahead")
     axis.set_ylabel(label)
 
 
@@ -147,13 +146,13 @@ def draw_calibration(axis: Axes, evaluation: Evaluation) -> None:
 
     widths = torch.linspace(0, 1, 51, dtype=torch.float64)
     axis.plot([0, 1], [0, 1], color="0.6", lw=1)
-    found = evaluation.scores["tdvae"]
+    found = evaluation.scores[MODEL]
     for number, (dt, scores) in enumerate(found.items()):
-        if scores.place is None:
+        if scores.pit is None:
             continue
-        distance = 2 * (scores.place - 0.5).abs()[~scores.place.isnan()]
+        distance = 2 * (scores.pit - 0.5).abs()[~scores.pit.isnan()]
         share = [float((distance <= width).double().mean()) for width in widths]
-        axis.plot(widths, share, lw=1.3, color=colormaps["viridis"](number / len(found)), label=f"δt = {dt}")
+        axis.plot(widths, share, lw=1.3, color=colormaps["viridis"](number / len(found)), label=f"{dt} steps")
     axis.set_xlabel("probability of the interval")
-    axis.set_ylabel("share inside, the model")
+    axis.set_ylabel("share inside, the combination")
     axis.legend(fontsize=8)

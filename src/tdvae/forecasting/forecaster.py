@@ -1,173 +1,156 @@
-"""Forecasts of new data by a trained run, in the user's units: quantiles and sampled futures of all dimensions."""
+"""A fitted run that forecasts new data: the combination of its forecasters, or the TD-VAE of pictures and classes."""
 
 from __future__ import annotations
 
-import csv
-import io
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import safetensors
+import safetensors.torch
 import torch
 from torch import Tensor
 
-from tdvae.checks import LONGEST_JUMP, Range, Seed, check_fields, checked
+from tdvae.checks import LONGEST_JUMP, Positive, Range, Seed, check_fields, checked
 from tdvae.distributions import DiagonalNormal
-from tdvae.errors import InputError
-from tdvae.forecasting.encoding import Encoding
+from tdvae.errors import CheckpointError, InputError
+from tdvae.forecasting import split
+from tdvae.forecasting.combine import Stack
+from tdvae.forecasting.density import Predictor, quantile, seeded
+from tdvae.forecasting.encode import Encoding
+from tdvae.forecasting.forecasts import Forecasts
 from tdvae.forecasting.gaps import fill
-from tdvae.forecasting.own_data import RunData
-from tdvae.forecasting.series import Array, Series
-from tdvae.forecasting.sources import ARRAY_FILES, Source
-from tdvae.forecasting.tables import TABLE_FILES
+from tdvae.forecasting.linear import Linear
+from tdvae.forecasting.networks import Network, compose
+from tdvae.forecasting.origins import Origins
+from tdvae.forecasting.preparation import HeldOut, new_sequences
+from tdvae.forecasting.read import Source
+from tdvae.forecasting.series import Array, Columns, Series
 from tdvae.likelihood import Forecast, forecast
-from tdvae.models import TDVAE, Model
+from tdvae.models import Model
 from tdvae.rollouts import belief_at, rollout
-from tdvae.saved import load_saved
-from tdvae.storage.files import check_path, write_file
-from tdvae.training.config import derive_seed
-from tdvae.types import Belief, Sequences
+from tdvae.saved import SavedModel, load, load_saved
+from tdvae.storage import RunFolder
+from tdvae.types import Sequences
 
+DATA_FILE, LINEAR_FILE, NETWORKS = "data.safetensors", "linear.safetensors", "networks"  # in a run folder
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-DENSITY_SAMPLES, PICTURE_SAMPLES = 500, 32  # states behind the quantiles
+DENSITY_SAMPLES, PICTURE_SAMPLES = 200, 32  # states behind the quantiles
 DRAWS = 4  # for each of them, if the quantiles of a density have no closed form
+BATCH, PICTURE_BATCH = 256, 8  # sequences at once
 
 
 @dataclass(frozen=True, eq=False)
-class Forecasts:
-    """Forecasts for N sequences and S numbers of steps ahead, in the user's units. Arrays are float64.
+class RunData:
+    """What a run keeps of its data: how to read and encode more of them, and the parts for its evaluation."""
 
-    For classes, ``mean`` holds the probability of each class, and there are no quantiles. `Forecaster.forecast` makes
-    them.
+    encoding: Encoding
+    columns: Columns
+    longest_jump: Positive
+    window: Positive | None
+    seasons: tuple[Positive, ...]
+    history: Sequences  # the training part
+    test: HeldOut
 
-    >>> import numpy as np, tdvae
-    >>> data = tdvae.prepare(np.sin(0.3 * np.arange(100)), longest_jump=3)
-    >>> _ = tdvae.recipe(data, steps=1).fit(data, run_dir="runs/sine", progress="none")
-    >>> forecasts = tdvae.Forecaster.load("runs/sine").forecast(np.zeros(20), steps=[1, 3], quantiles=[0.5])
-    >>> list(next(forecasts.rows()))
-    ['step', 'channel', 'mean', 'q0.5']
-    """
+    def __post_init__(self) -> None:
+        check_fields(self)
 
-    steps: tuple[int, ...]
-    mean: Array  # (N, S, *event)
-    quantile_levels: tuple[float, ...]
-    quantiles: Array  # (levels, N, S, *event)
-    samples: Array  # (count, N, S, *event): each sample is one future, so its steps belong together
-    channels: tuple[str, ...]
-    series: Series
-
-    @checked
-    def quantile(self, level: float) -> Array:
-        """One of the quantiles, (N, S, *event)."""
-        if level not in self.quantile_levels:
-            raise InputError(f"level: expected one of {self.quantile_levels}, got {level}")
-        return self.quantiles[self.quantile_levels.index(level)]
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """One row per sequence, step and channel: the sequence's id, the time, the step, the channel, the numbers."""
-        if self._pictures:
-            raise InputError(f"rows: expected observations with channels, got pictures of shape {self.mean.shape[2:]}")
-        count = len(self.channels)
-        mean = self.mean.reshape(*self.mean.shape[:2], count, -1)
-        quantiles, samples = (each.reshape(*each.shape[:3], count) for each in (self.quantiles, self.samples))
-        for n in range(len(self.series)):
-            last = self.series.lengths[n] - 1
-            for s, step in enumerate(self.steps):
-                for c, channel in enumerate(self.channels):
-                    yield {
-                        **self._labels(n, last + step),
-                        "step": step,
-                        "channel": channel,
-                        **_means(mean[n, s, c]),
-                        **{f"q{q:g}": float(quantiles[i, n, s, c]) for i, q in enumerate(self.quantile_levels)},
-                        **{f"sample_{i + 1}": float(samples[i, n, s, c]) for i in range(len(samples))},
-                    }
-
-    @property
-    def _pictures(self) -> bool:
-        return math.prod(self.samples.shape[3:]) > len(self.channels)  # pixels have no names
-
-    def _labels(self, number: int, step: int) -> dict[str, Any]:
-        labels: dict[str, Any] = {}
-        if self.series.ids is not None:
-            labels[str(self.series.columns.id)] = self.series.ids[number]
-        elif len(self.series) > 1:
-            labels["sequence"] = number
-        if self.series.grids is not None:
-            labels[str(self.series.columns.time)] = self.series.grids[number].text(np.array([step]))[0]
-        return labels
-
-    def frame(self) -> Any:
-        """The rows as a pandas DataFrame."""
-        import pandas
-
-        return pandas.DataFrame(list(self.rows()))
-
-    @checked
-    def write(self, path: str | Path) -> None:
-        """Write a .csv, .parquet or .npz file, completely or not at all."""
-        path = check_output(path)
-        ending = path.suffix.lower()
-        buffer = io.BytesIO()
-        if ending in ARRAY_FILES:
-            steps, levels = np.array(self.steps), np.array(self.quantile_levels)
-            np.savez(buffer, steps=steps, levels=levels, mean=self.mean, quantiles=self.quantiles, samples=self.samples)
-        elif self._pictures or (self.mean.ndim > 3 and self.mean[0, 0].size > 1_000):
-            raise InputError(f"out: expected a .npz file for observations of shape {self.mean.shape[2:]}, got {path}")
-        elif ending in (".parquet", ".pq"):
-            self.frame().to_parquet(buffer)
-        else:
-            rows = list(self.rows())
-            text = io.StringIO(newline="")
-            writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-            buffer.write(text.getvalue().encode())
+    @classmethod
+    def of(cls, found: SavedModel) -> RunData:
+        info = found.info
+        if "encoding" not in info:
+            raise InputError(f"run: expected a run of `tdvae fit` of this version, got {found.source}")
+        content = RunFolder(found.source).read_file(DATA_FILE)
         try:
-            write_file(path, buffer.getvalue())
-        except OSError as error:
-            raise InputError(f"out: expected a writable file, got {path} ({error.strerror})") from error
+            parts = _grouped(safetensors.torch.load(content), ".")
+            return cls(
+                Encoding.from_description(info["encoding"]),
+                Columns.from_description(info["columns"]),
+                info["longest_jump"],
+                info["window"],
+                tuple(info["seasons"]),
+                Sequences(**parts["history"]),
+                HeldOut(Sequences(**parts["test"]), info["context"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, safetensors.SafetensorError) as error:
+            raise CheckpointError(
+                f"run: expected the info and the {DATA_FILE} of a run of `tdvae fit` in {found.source} ({error!r})"
+            ) from error
+
+    def read(self, source: Source) -> tuple[Series, Sequences]:
+        """Read new data as the training data were read."""
+        return new_sequences(self.encoding, self.columns, source)
+
+    def held_out(self, source: Source) -> HeldOut:
+        """New data for an evaluation: cut like the training data."""
+        series, sequences = self.read(source)
+        spans = [split.Span(number, 0, length) for number, length in enumerate(series.lengths)]
+        if self.window is None or max(series.lengths) <= self.window:
+            return HeldOut(sequences)
+        windows, context = split.held_out_windows(spans, self.window, self.longest_jump, history=False)
+        return HeldOut(split.Windows.of(sequences, windows).all(), context)
 
 
-def _means(values: Array) -> dict[str, float]:
-    if len(values) == 1:
-        return {"mean": float(values[0])}
-    return {f"p{number}": float(value) for number, value in enumerate(values)}  # probabilities of classes
+def _grouped(tensors: Mapping[str, Tensor], separator: str) -> dict[str, dict[str, Tensor]]:
+    """Tensors by the first part of their name."""
+    parts: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        part, _, of = name.partition(separator)
+        parts.setdefault(part, {})[of] = tensor
+    return parts
 
 
-def check_output(path: str | Path) -> Path:
-    """Return the path if a forecast can be written there; an existing file is not overwritten."""
-    path = Path(path)
-    check_path("out", path)
-    endings = (*TABLE_FILES, ".npz")
-    if path.suffix.lower() not in endings:
-        raise InputError(f"out: expected a file that ends with one of {', '.join(endings)}; got {path}")
-    if path.exists():
-        raise InputError(f"out: expected a new file, got {path}, which exists already")
-    if not path.parent.is_dir():
-        raise InputError(f"out: expected an existing folder, got {path.parent}")
-    return path
+def describe_stack(stack: Stack) -> dict[str, Any]:
+    """The weights and the calibration of a stack, as JSON-compatible values."""
+    networks = {name: each for name, each in stack.members.items() if isinstance(each, Network)}
+    return {
+        "weights": {name: {str(h): w for h, w in by.items()} for name, by in stack.weights.items()},
+        "composed": {name: sorted(each.composed) for name, each in networks.items()},
+        "scales": {name: {str(h): s for h, s in each.scales.items()} for name, each in networks.items()},
+    }
+
+
+def load_stack(found: SavedModel, longest_jump: int) -> Stack | None:
+    """The stack of a run; None if its data are not vectors of numbers."""
+    details = found.info.get("forecaster", {})
+    if "weights" not in details:
+        return None
+    folder = RunFolder(found.source)
+    try:
+        linear = _grouped(safetensors.torch.load(folder.read_file(LINEAR_FILE)), "/")
+        members: dict[str, Predictor] = {}
+        for name in details["weights"]:
+            if name in linear:
+                members[name] = Linear.from_tensors(linear[name])
+            else:
+                model = found.model if name == details["main"] else load(folder.path / NETWORKS / name)
+                scales = {int(h): float(s) for h, s in details["scales"][name].items()}
+                members[name] = Network(model, longest_jump, frozenset(details["composed"][name]), scales)
+        weights = {n: {int(h): float(w) for h, w in by.items()} for n, by in details["weights"].items()}
+        return Stack(members, weights)
+    except (KeyError, TypeError, ValueError, AttributeError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"run: expected the forecasters of `tdvae fit` in {found.source} ({error!r})") from error
 
 
 @dataclass(frozen=True, eq=False)
 class Forecaster:
-    """A trained run that forecasts new data: the model, with the columns, the encoding and the scaling of its data.
+    """A fitted run that forecasts new data, with the columns, the encoding and the scaling of its training data.
 
     >>> import numpy as np, tdvae
     >>> series = 20 + 5 * np.sin(0.3 * np.arange(300))
     >>> data = tdvae.prepare(series, longest_jump=5)
-    >>> recipe = tdvae.recipe(data, steps=2)
-    >>> _ = recipe.fit(data, run_dir="runs/sine", progress="none")
-    >>> forecasts = tdvae.Forecaster.load("runs/sine").forecast(series, steps=[1, 5, 20])
+    >>> forecaster = tdvae.fit_forecaster(data, "runs/sine", steps=2, progress="none")
+    >>> forecasts = forecaster.forecast(series, steps=[1, 5, 20])
     >>> forecasts.quantile(0.5).shape
     (1, 3, 1)
     """
 
-    model: Model
+    model: Model  # the TD-VAE with the largest weight
     data: RunData
+    stack: Stack | None = None  # of vectors of numbers
+    info: Mapping[str, Any] | None = None  # of the fit: steps, seconds, weights
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -175,9 +158,22 @@ class Forecaster:
     @classmethod
     @checked
     def load(cls, run: str | Path) -> Forecaster:
-        """Load a run of `tdvae fit` or of `Recipe.fit` on prepared data."""
-        found = load_saved(run)
-        return cls(found.model, RunData.of(found))
+        """Load a run of `tdvae fit` or `tdvae.fit_forecaster`."""
+        return cls.of(load_saved(run))
+
+    @classmethod
+    def of(cls, found: SavedModel) -> Forecaster:
+        data = RunData.of(found)
+        return cls(found.model, data, load_stack(found, data.longest_jump), found.info.get("forecaster", {}))
+
+    @property
+    def encoding(self) -> Encoding:
+        return self.data.encoding
+
+    @checked
+    def weights(self, h: Annotated[int, Range(1, LONGEST_JUMP)]) -> dict[str, float]:
+        """The weights of the forecasters in the combination at a horizon."""
+        return {"tdvae": 1.0} if self.stack is None else self.stack.weights_at(h)
 
     @checked
     def forecast(
@@ -192,7 +188,7 @@ class Forecaster:
 
         Args:
             source: data like those of the training, in the same units: a file, a DataFrame or arrays. Observations may
-                be missing. Known inputs must reach as far as the forecasts: rows without values after the last one.
+                be missing. Covariates must reach as far as the forecasts: rows without values after the last one.
             steps: how many steps ahead. More than the longest trained jump are composed of several jumps.
             quantiles: levels between 0 and 1.
             samples: number of sampled futures.
@@ -202,88 +198,100 @@ class Forecaster:
             raise InputError("steps: expected at least one number, got none")
         steps, levels = tuple(steps), () if self.encoding.kind == "classes" else tuple(quantiles)
         series, sequences = self.data.read(source)
+        order = torch.argsort(sequences.lengths, stable=True)
         parts = []
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(derive_seed(seed))
-            for rows in _by_length(sequences):
-                parts.append((rows, self._forecast_group(series, sequences, rows, steps, levels, samples)))
-        order = np.argsort(np.concatenate([rows.numpy() for rows, _ in parts]))
+        with seeded(seed), torch.no_grad():
+            for rows in self._batches(sequences, order):
+                future, at = self._extended(series, sequences, rows, max(steps))
+                one = self._from_model if self.stack is None else self._from_stack
+                parts.append(one(future, at, steps, levels, samples))
+        back = torch.argsort(order).numpy()
 
         def joined(index: int, axis: int) -> Array:
-            return np.take(np.concatenate([part[index] for _, part in parts], axis=axis), order, axis=axis)
+            return np.take(np.concatenate([part[index] for part in parts], axis=axis), back, axis=axis)
 
         return Forecasts(steps, joined(0, 0), levels, joined(1, 1), joined(2, 1), self.encoding.channels, series)
 
-    @property
-    def encoding(self) -> Encoding:
-        return self.data.encoding
+    def _batches(self, sequences: Sequences, order: Tensor) -> Iterator[Tensor]:
+        """Rows in the given order, so many at a time as memory allows; a model without a stack needs one length."""
+        size = PICTURE_BATCH if self.encoding.kind == "picture" else BATCH
+        if self.stack is not None:
+            yield from order.split(size)
+            return
+        for length in sequences.lengths.unique():
+            yield from order[sequences.lengths[order] == length].split(size)
 
-    def _forecast_group(
-        self,
-        series: Series,
-        sequences: Sequences,
-        rows: Tensor,
-        steps: tuple[int, ...],
-        levels: tuple[float, ...],
-        samples: int,
-    ) -> tuple[Array, Array, Array]:
-        """Mean, quantiles and samples of sequences with the same number of observations."""
-        length = int(sequences.lengths[rows[0]])
-        belief = self._belief(sequences.select(rows), length)
-        actions = None
+    def _extended(self, series: Series, sequences: Sequences, rows: Tensor, ahead: int) -> tuple[Sequences, Origins]:
+        """The last observations of some sequences, followed by ``ahead`` empty steps with their covariates.
+
+        A model of windows is given as many observations as a window has.
+        """
+        lengths = sequences.lengths[rows]
+        seen = lengths if self.data.window is None else lengths.clamp(max=self.data.window)
+        start, steps = lengths - seen, torch.arange(int(seen.max()) + ahead)
+        known, place = steps < seen[:, None], (start[:, None] + steps).clamp(max=sequences.horizon - 1)
+
+        def cut(tensor: Tensor) -> Tensor:
+            taken = tensor[rows[:, None], place]
+            return torch.where(known.view(*known.shape, *[1] * (taken.ndim - 2)), taken, torch.zeros_like(taken))
+
+        fields = {name: cut(t) for name, t in sequences.named().items() if name not in ("lengths", "actions")}
         if self.encoding.actions:
-            future = [self.encoding.inputs(series, int(n), length, length + max(steps)) for n in rows]
-            actions = torch.from_numpy(np.stack(future))
+            fields["actions"] = torch.zeros(len(rows), len(steps), self.encoding.actions)
+            for number, (n, first, last) in enumerate(
+                zip(rows.tolist(), start.tolist(), lengths.tolist(), strict=True)
+            ):
+                given = torch.from_numpy(self.encoding.inputs(series, n, first, last + ahead))
+                fields["actions"][number, : len(given)] = given
+        row = torch.arange(len(rows))
+        return Sequences(lengths=seen + ahead, **fields), Origins(row, seen, row)
+
+    def _from_stack(
+        self, sequences: Sequences, at: Origins, steps: tuple[int, ...], levels: tuple[float, ...], samples: int
+    ) -> tuple[Array, Array, Array]:
+        """Mean, quantiles and samples."""
+        assert self.stack is not None
+        densities = self.stack.densities(sequences, at, sorted(set(steps)), DENSITY_SAMPLES)
+        means = np.stack([self._decode(densities[step].mean) for step in steps], axis=1)
+        bounds = [[self._decode(quantile(densities[step], level)) for step in steps] for level in levels]
+        quantiles = np.stack([np.stack(each, axis=1) for each in bounds]) if levels else np.zeros((0, *means.shape))
+        if not samples:
+            return means, quantiles, np.zeros((0, *means.shape))
+        return means, quantiles, self._decode(self.stack.paths(sequences, at, steps, samples))
+
+    def _from_model(
+        self, sequences: Sequences, at: Origins, steps: tuple[int, ...], levels: tuple[float, ...], samples: int
+    ) -> tuple[Array, Array, Array]:
+        """The same by the TD-VAE alone, for sequences of one length."""
+        length, actions = int(at.t[0]), sequences.actions
+        belief = belief_at(self.model, fill(self.model, sequences.until(length)), length)
+        future = None if actions is None else actions[:, length:]
         states = PICTURE_SAMPLES if self.encoding.kind == "picture" else DENSITY_SAMPLES
         means, bounds = [], []
         for step in steps:
-            known = None if actions is None else actions[:, :step]
+            known = None if future is None else future[:, :step]
             density = forecast(self.model, belief, compose(step, self.data.longest_jump), states, known)
             means.append(self._decode(density.mean))
             bounds.append([self._decode(_quantile(density, level)) for level in levels])
-        quantiles = np.moveaxis(np.array(bounds), 0, 2) if levels else np.zeros((0, *self._shape(rows, steps)))
-        return np.stack(means, axis=1), quantiles, self._sample(belief, steps, samples, actions)
-
-    def _shape(self, rows: Tensor, steps: Sequence[int]) -> tuple[int, ...]:
-        return len(rows), len(steps), *self.encoding.event_shape
-
-    def _belief(self, sequences: Sequences, length: int) -> Belief:
-        """The belief after the last observation. A model of windows is given as many steps as a window has."""
-        seen = length if self.data.window is None else min(length, self.data.window)
-        cut = {name: t[:, length - seen : length] for name, t in sequences.named().items() if name != "lengths"}
-        recent = Sequences(lengths=torch.full((len(sequences),), seen), **cut)
-        return belief_at(self.model, fill(self.model, recent), seen)
-
-    def _sample(self, belief: Belief, steps: tuple[int, ...], count: int, actions: Tensor | None) -> Array:
-        """Sampled futures: the jumps from each requested step to the next follow each other."""
-        if count == 0:
-            return np.zeros((0, *self._shape(belief.code, steps)))
+        shape = (len(at), len(steps), *self.encoding.event_shape)
+        quantiles = np.moveaxis(np.array(bounds), 0, 2) if levels else np.zeros((0, *shape))
+        if not samples:
+            return np.stack(means, axis=1), quantiles, np.zeros((0, *shape))
         wanted = sorted(set(steps))
         pieces = [compose(b - a, self.data.longest_jump) for a, b in zip([0, *wanted], wanted, strict=False)]
         ends = np.cumsum([len(piece) for piece in pieces]) - 1
-        state = self.model.sample_state(belief, count)
-        states = rollout(self.model, state, [jump for piece in pieces for jump in piece], actions)
-        states = states[torch.from_numpy(ends[[wanted.index(step) for step in steps]])]
-        if isinstance(self.model, TDVAE) and states.x is not None:
-            drawn = self.model.observation(states)  # the observations that the later ones followed
-        else:
-            drawn = self.model.decode(states).sample()
-        return np.moveaxis(self._decode(drawn), 0, 2)  # from (steps, count, N, *event)
+        state = self.model.sample_state(belief, samples)
+        states_then = rollout(self.model, state, [jump for piece in pieces for jump in piece], future)
+        states_then = states_then[torch.from_numpy(ends[[wanted.index(step) for step in steps]])]
+        drawn = self.model.decode(states_then).sample()
+        return np.stack(means, axis=1), quantiles, np.moveaxis(self._decode(drawn), 0, 2)
 
     def _decode(self, values: Tensor) -> Array:
         if self.encoding.kind == "classes":
             return values.double().numpy()
+        if self.encoding.kind == "vector":
+            values = values.unflatten(-1, self.encoding.event_shape)
         return self.encoding.decode(values)
-
-
-def compose(step: int, longest: int) -> list[int]:
-    """As few jumps as possible that together have ``step`` steps, each about equally long and at most ``longest``.
-
-    >>> compose(45, 20)
-    [15, 15, 15]
-    """
-    count = math.ceil(step / longest)
-    return [(step * (index + 1)) // count - (step * index) // count for index in range(count)]
 
 
 def _quantile(density: Forecast, level: float) -> Tensor:
@@ -292,9 +300,3 @@ def _quantile(density: Forecast, level: float) -> Tensor:
         return density.quantile(level)
     draws = torch.cat([density.components.sample() for _ in range(DRAWS)]).to(density.mean.dtype)
     return draws.sort(0).values[int(level * len(draws))]
-
-
-def _by_length(sequences: Sequences) -> Iterator[Tensor]:
-    """The rows of the sequences of each length."""
-    for length in sequences.lengths.unique():
-        yield (sequences.lengths == length).nonzero()[:, 0]

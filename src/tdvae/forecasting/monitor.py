@@ -1,134 +1,108 @@
-"""Forecasts of validation sequences: during training they choose the weights, and at the end they calibrate them."""
+"""Forecasts of the validation part, which choose the weights of a network while it is trained."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tdvae.forecasting.calibration import ScoredForecast, calibrate
-from tdvae.forecasting.evaluation import beliefs_at
-from tdvae.forecasting.origins import Origins, mean_and_error
+from tdvae.forecasting.density import seeded
+from tdvae.forecasting.networks import Network, actions_after, beliefs_at
+from tdvae.forecasting.origins import Origins, held_out_origins, scored_horizons, targets
+from tdvae.forecasting.preparation import HeldOut
 from tdvae.likelihood import forecast
-from tdvae.models import Model
+from tdvae.models import TDVAE, Model
 from tdvae.training import Monitor
-from tdvae.training.config import derive_seed
-from tdvae.types import Belief, Sequences
+from tdvae.types import Sequences, State
 
-HORIZONS = (1, 2, 5, 10, 20, 50, 100)  # δt, as far as the longest jump
-SINGLE_STEPS = 20  # of a composed forecast; at most the longest jump
-STARTS = (0.35, 0.6)  # the first and the last place where forecasts begin, as shares of the shortest sequence
-MOST_STARTS = 8  # of forecasts to calibrate with; training needs two
-MOST_SEQUENCES = 200
-SAMPLES = 100
-CLEARLY = 2.0  # standard errors
+MOST_ORIGINS = 100
+SAMPLES = 32
 
 
 @dataclass(frozen=True)
-class ForecastMonitor(Monitor):
-    """Scores a model by the NLL of its forecasts, averaged over δt, and calibrates it after training.
+class ValidationForecasts(Monitor):
+    """Scores a model by the NLL of its forecasts, per dimension and averaged over horizons.
 
-    The loss cannot choose the weights: Eq. 6 for long jumps is lowest for a belief wider than a filter's
-    (docs/oscillator.md), and it says little about rare long jumps.
+    At each horizon the better of two forecasts counts: one jump, or single steps.
     """
 
     model: Model
-    validation: Sequences
+    sequences: Sequences
+    origins: Origins
     horizons: Sequence[int]
-    starts: Sequence[int]  # numbers of observations before the forecasts that score the weights
-    calibration_starts: Sequence[int]  # … that calibrate them
+    longest_jump: int
     seed: int = 0
-    blocks: Tensor | None = None  # (N,) sequences of one block may depend on each other
 
     @classmethod
-    def up_to(
-        cls,
-        longest_jump: int,
-        model: Model,
-        validation: Sequences,
-        seed: int = 0,
-        context: int = 0,
-    ) -> ForecastMonitor:
-        """Forecasts with the δt of ``HORIZONS`` up to ``longest_jump``, from two starts, or after ``context`` steps.
-
-        With ``context`` the sequences are windows at successive steps, which overlap. The fewer the sequences, the more
-        starts they have for calibration, which chooses numbers for each δt.
-        """
-        count = min(len(validation), MOST_SEQUENCES)
-        chosen = torch.arange(count) * len(validation) // count
-        some = validation.select(chosen)
-        shortest = int(some.lengths.min())
-        blocks = chosen // longest_jump if context else None
-
-        def starts(number: int) -> list[int]:
-            shares = torch.linspace(*STARTS, number, dtype=torch.float64)
-            return [context] if context else (shares * shortest).int().clamp(min=1).unique().tolist()
-
-        more = min(MOST_STARTS, len(STARTS) * MOST_SEQUENCES // count)
-        horizons = [dt for dt in HORIZONS if dt <= longest_jump]
-        return cls(model, some, horizons, starts(len(STARTS)), starts(more), seed, blocks)
-
-    def forecasts(self, horizons: Sequence[int] | None = None) -> Iterator[ScoredForecast]:
-        """δt, density, x and its mask of all forecasts that fit the sequences, with the same noise each time."""
-        horizons = self.horizons if horizons is None else horizons
-        return self._forecasts({dt: [dt] for dt in horizons}, self._beliefs(self.starts))
-
-    def composed(self) -> Iterator[ScoredForecast]:
-        """The same for forecasts that are composed of single steps."""
-        steps = min(SINGLE_STEPS, max(self.horizons))
-        return self._forecasts({steps: [1] * steps}, self._beliefs(self.starts[:1]))
-
-    @torch.no_grad()
-    def _beliefs(self, starts: Sequence[int]) -> dict[int, Belief]:
-        """The beliefs after so many observations."""
-        row = torch.arange(len(self.validation))
-        origins = {start: Origins(row, torch.full_like(row, start), row) for start in starts}
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed(self.seed))
-            return {start: beliefs_at(self.model, self.validation, at)[1] for start, at in origins.items()}
-
-    @torch.no_grad()
-    def _forecasts(self, jumps: dict[int, list[int]], beliefs: dict[int, Belief]) -> Iterator[ScoredForecast]:
-        """``jumps`` has the jumps of a forecast by its δt."""
-        shortest = int(self.validation.lengths.min())
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed(self.seed))
-            for start, belief in beliefs.items():
-                for dt in (dt for dt in jumps if start + dt <= shortest):
-                    actions = self.validation.actions
-                    of_jump = None if actions is None else actions[:, start : start + dt]
-                    density = forecast(self.model, belief, jumps[dt], SAMPLES, of_jump)
-                    yield dt, density, *self.validation.at(start + dt)
+    def of(cls, model: Model, held_out: HeldOut, longest_jump: int, seed: int = 0) -> ValidationForecasts:
+        """Forecasts at some origins of the validation part."""
+        origins, horizons = validation_origins(held_out, longest_jump, MOST_ORIGINS)
+        return cls(model, held_out.sequences, origins, horizons, longest_jump, seed)
 
     def measure(self) -> dict[str, float]:
-        """The mean NLL by δt, and their mean as the score. Without room for any forecast the loss remains the score."""
-        nll: dict[int, list[float]] = {}
-        for dt, density, x, observed in self.forecasts():
-            nll.setdefault(dt, []).append(-float(density.log_prob(x, observed).mean()))
-        means = {dt: sum(values) / len(values) for dt, values in nll.items()}
-        named = {f"forecast/{dt}": value for dt, value in means.items()}
-        return {**named, "score": sum(means.values()) / len(means)} if means else {}
+        """The NLL by horizon, and their mean as the score. Without room for any forecast the loss is the score."""
+        if not self.horizons:
+            return {}
+        with seeded(self.seed), torch.no_grad():
+            nll = self._vectors() if self.sequences.x.is_floating_point() else self._discrete()
+        named = {f"forecast/{h}": value for h, value in nll.items()}
+        return {**named, "score": sum(nll.values()) / len(nll)}
+
+    def _vectors(self) -> dict[int, float]:
+        found: dict[int, float] = dict.fromkeys(self.horizons, math.inf)
+        for composed in (False, True) if isinstance(self.model, TDVAE) else (False,):
+            scales = dict.fromkeys(self.horizons, 1.0)
+            network = Network(self.model, self.longest_jump, frozenset(self.horizons if composed else ()), scales)
+            for h, density in network.densities(self.sequences, self.origins, self.horizons, SAMPLES).items():
+                found[h] = min(found[h], self._nll(density.log_prob(*targets(self.sequences, self.origins, h)), h))
+        return found
+
+    def _discrete(self) -> dict[int, float]:
+        chosen, belief = beliefs_at(self.model, self.sequences, self.origins)
+        found, x = {}, self.sequences.x
+        for h in self.horizons:
+            density = forecast(self.model, belief, h, SAMPLES, actions_after(chosen, self.origins, h))
+            log_prob = density.log_prob(x[self.origins.row, self.origins.t + h - 1])
+            found[h] = -float(log_prob.mean()) / math.prod(x.shape[2:])
+        return found
+
+    def _nll(self, log_prob: Tensor, h: int) -> float:
+        """The mean NLL per observed dimension."""
+        dimensions = targets(self.sequences, self.origins, h)[1].sum(1)
+        return -float((log_prob / dimensions)[dimensions > 0].mean())
 
     def finish(self) -> dict[str, float]:
-        """Calibrate the best weights."""
-        beliefs = self._beliefs(self.calibration_starts)  # the scales do not change them
+        """What z adds to forecasts: how much worse they are if z belongs to another sequence, nats per dimension."""
+        if not isinstance(self.model, TDVAE) or not self.sequences.x.is_floating_point():
+            return {}
+        with seeded(self.seed), torch.no_grad():
+            return {f"z_adds/{h}": self._gain_of_z(h) for h in self.horizons}
 
-        def forecasts(horizons: Sequence[int]) -> Iterator[ScoredForecast]:
-            return self._forecasts({dt: [dt] for dt in horizons}, beliefs)
+    def _gain_of_z(self, h: int) -> float:
+        """The NLL with z drawn from the marginal of p_B, minus that with z drawn from p_B."""
+        assert isinstance(self.model, TDVAE)
+        at = self.origins
+        chosen, belief = beliefs_at(self.model, self.sequences, at)
+        actions = actions_after(chosen, at, h)
+        x, seen = (part.view(len(at), *self.sequences.x.shape[2:]) for part in targets(self.sequences, at, h))
+        state = self.model.sample_state(belief, SAMPLES)
+        other = torch.randint(len(at), (SAMPLES, len(at)))
+        mixed = State(state.z[torch.arange(SAMPLES)[:, None], other], state.x)
+        of_mixed, of_own = (
+            self._nll(torch.logsumexp(self.model.predict(each, h, actions).log_prob(x, seen).double(), 0), h)
+            for each in (mixed, state)
+        )
+        return of_mixed - of_own
 
-        found = calibrate(self.model, self.horizons, forecasts, self.composed, self.blocks)
-        numbers = {} if found is None else found.named()
-        return {f"calibration/{name}": value for name, value in numbers.items()}
 
-    def clearly_lower(self, scores: Tensor, than: Tensor) -> bool:
-        """Whether one model's `scores` are lower than another's, by more than two standard errors of the difference."""
-        blocks = torch.arange(len(scores)) if self.blocks is None else self.blocks
-        difference, error = mean_and_error(scores - than, blocks)
-        return difference < -CLEARLY * error
-
-    def scores(self) -> Tensor | None:
-        """The NLL of each sequence, averaged over its forecasts; None if no sequence is long enough for one."""
-        scores = [-density.log_prob(x, observed) for _, density, x, observed in self.forecasts()]
-        return torch.stack(scores).double().mean(0) if scores else None
+def validation_origins(held_out: HeldOut, longest_jump: int, most: int) -> tuple[Origins, list[int]]:
+    """Origins with room for all scored horizons, and these; only the shorter ones if the sequences are short."""
+    sequences = held_out.sequences
+    every = held_out_origins(sequences, held_out.context, longest_jump)
+    room = sequences.lengths[every.row] - every.t
+    horizons = [h for h in scored_horizons(longest_jump) if h <= int(room.max())]
+    chosen = every.select((room >= max(horizons, default=1)).nonzero()[:, 0])
+    return chosen.at_most(most), horizons if len(chosen) else []

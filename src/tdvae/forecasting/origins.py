@@ -12,7 +12,17 @@ from tdvae.types import Sequences
 
 CONTEXT_SHARE = 3  # forecasts begin after the first third of a sequence, …
 MOST_CONTEXT = 20  # … or after this many observations
+HORIZONS = (1, 2, 5, 10, 20, 50, 100)  # at which forecasts are scored, as far as the longest jump, and there
 LEAST_BLOCKS = 4  # from which a standard error is computed: with fewer, Student's t has no variance
+
+
+def scored_horizons(longest_jump: int) -> list[int]:
+    """The horizons at which forecasts are scored, weighted and calibrated; those between are interpolated.
+
+    >>> scored_horizons(14)
+    [1, 2, 5, 10, 14]
+    """
+    return [*(h for h in HORIZONS if h < longest_jump), longest_jump]
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,10 @@ class Origins:
     def select(self, index: Tensor) -> Origins:
         return Origins(self.row[index], self.t[index], self.block[index])
 
+    def batches(self, size: int) -> list[Origins]:
+        """The origins in parts of at most so many."""
+        return [self.select(index) for index in torch.arange(len(self)).split(size)]
+
     def at_most(self, count: int) -> Origins:
         """At most ``count`` of the origins, evenly spaced."""
         if len(self) <= count:
@@ -50,6 +64,12 @@ def observed(sequences: Sequences) -> Tensor:
     """(N, T, *event) True for numbers that were observed: neither padding nor missing."""
     real = sequences.mask.view(*sequences.mask.shape, *[1] * (sequences.x.ndim - 2)).expand(sequences.x.shape)
     return real if sequences.observed is None else real & sequences.observed
+
+
+def targets(sequences: Sequences, at: Origins, h: int) -> tuple[Tensor, Tensor]:
+    """x_{t+h} (M, D) in double precision, and which of its numbers were observed."""
+    place = (at.row, at.t + h - 1)
+    return sequences.x[place].flatten(1).double(), observed(sequences)[place].flatten(1)
 
 
 def rolling_origins(sequences: Sequences, most: int | None = None) -> Origins:

@@ -1,4 +1,4 @@
-"""From a user's file, DataFrame or arrays to training, validation and test parts, without leakage."""
+"""From a user's file, table or arrays to training, validation and test parts, without leakage."""
 
 from __future__ import annotations
 
@@ -15,12 +15,26 @@ from tdvae.data import Recording, split_windows
 from tdvae.data.arrays import check_shares
 from tdvae.data.windows import FrameWindows
 from tdvae.errors import InputError
-from tdvae.forecasting import splits
-from tdvae.forecasting.encoding import Encoding, KnownInput, Picture
+from tdvae.forecasting.encode import Covariate, Encoding, Picture, kind_of
 from tdvae.forecasting.overlaps import join_overlapping
+from tdvae.forecasting.read import Source, read
+from tdvae.forecasting.seasons import find_seasons
 from tdvae.forecasting.series import Columns, Series
-from tdvae.forecasting.sources import Source, read
-from tdvae.forecasting.splits import Split, SplitBy, Windows
+from tdvae.forecasting.split import (
+    SHARES,
+    Span,
+    Split,
+    SplitBy,
+    Windows,
+    check_window,
+    default_window,
+    held_out_windows,
+    split_series,
+    training_windows,
+    validation_windows,
+    whole_spans,
+)
+from tdvae.forecasting.understood import Understood
 from tdvae.models.defaults import padded_size
 from tdvae.storage.files import sha256_of
 from tdvae.types import Sequences, SequenceSource
@@ -55,7 +69,7 @@ class OwnData:
 
     train: SequenceSource
     validation: SequenceSource
-    history: Sequences  # the training part uncut, for simple forecasters
+    history: Sequences  # the training part uncut, for naive and linear forecasters
     validated: HeldOut  # the validation part, with context
     test: HeldOut
     encoding: Encoding
@@ -63,9 +77,15 @@ class OwnData:
     longest_jump: int
     window: int | None
     split: str
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was understood and assumed, in lines
     sha256: str = ""
-    season: int | None = None  # steps of a season; None: it is looked for
+    seasons: tuple[int, ...] = ()  # in steps, the longest last
+    understood: Understood | None = None  # None for recordings
+
+    @property
+    def season(self) -> int | None:
+        """The longest season."""
+        return self.seasons[-1] if self.seasons else None
 
     def info(self) -> dict[str, Any]:
         """What a run stores in its config, as JSON-compatible values."""
@@ -76,6 +96,7 @@ class OwnData:
             "longest_jump": self.longest_jump,
             "window": self.window,
             "season": self.season,
+            "seasons": list(self.seasons),
             "context": self.test.context,
             "split": self.split,
             "sha256": self.sha256,
@@ -99,37 +120,45 @@ def prepare(
     longest_jump: Annotated[int, Range(1, LONGEST_JUMP)] = 10,
     *,
     values: str | Sequence[str] | None = None,
-    known: str | Sequence[str] | None = None,
+    covariates: str | Sequence[str] | None = None,
     id: str | None = None,
     time: str | None = None,
     group: str | None = None,
+    sep: str | None = None,
+    decimal: str | None = None,
+    date_format: str | None = None,
+    time_zone: str | None = None,
     calendar: bool = False,
     window: Positive | None = None,
     stride: Positive = 1,
     split: SplitBy = "auto",
     test: Source | None = None,
-    shares: tuple[float, float, float] = splits.SHARES,
-    season: Positive | None = None,
+    shares: tuple[float, float, float] = SHARES,
+    season: Positive | Sequence[Positive] | None = None,
     seed: Seed = 0,
 ) -> OwnData:
     """Read sequences, scale them and split them into training, validation and test parts without leakage.
 
     Args:
-        source: a file (.csv, .parquet, .npz, .npy, .h5), a DataFrame of pandas or polars, an array (N, T, …), an array
-            (T,) of one series, a list of arrays (T_n, …), or a mapping with ``x`` and optionally ``actions``,
-            ``rewards``, ``lengths`` and ``observed``.
+        source: a file (.csv, also .csv.gz, .parquet, .xlsx, .npz, .npy, .h5), a DataFrame or Series of pandas or
+            polars, a list of them, an array (N, T, …), an array (T,) of one series, a list of arrays (T_n, …), or a
+            mapping with ``x`` and optionally ``actions``, ``rewards``, ``lengths`` and ``observed``.
         longest_jump: forecasts of up to this many steps are learned as one jump.
         values: the columns (or the array) to forecast; by default all columns without another role.
-        known: columns whose future is known: prices, set points, an agent's actions.
-        id: tables: the column that tells sequences apart. Without it, the table is one long series.
+        covariates: columns whose future is known: prices, set points, an agent's actions.
+        id: tables: the column that tells series apart. Without it, the table is one long series.
         time: tables: the column of time stamps.
         group: a column (or an array); sequences of one group are not separated by the split.
-        calendar: add hour, weekday and month from the time stamps to the known inputs.
+        sep: what separates the cells of a text file. Detected by default, as the next two.
+        decimal: the decimal mark, "." or ",".
+        date_format: how dates are written, as in ``strptime``: ``%d/%m/%Y``.
+        time_zone: of time stamps without one, and of the calendar: ``Europe/Berlin``.
+        calendar: add hour, weekday and month from the time stamps to the covariates.
         window: cut sequences into windows of this many steps. By default only those that are split by time.
         stride: steps between the starts of successive training windows.
         split: ``time``, ``sequence``, or ``auto``: by time if there are fewer than ten sequences.
         test: a source like the first; it then is the test part.
-        season: steps of a season, for the seasonal forecaster of the evaluation. By default it is looked for.
+        season: steps of a season, or of several. Detected in the training part by default.
         shares: of the training, validation and test parts. By default 0.8, 0.1 and 0.1.
         seed: seed of a split by sequence.
 
@@ -140,7 +169,9 @@ def prepare(
     (40, torch.Size([5, 40, 1]))
     """
     check_shares(shares)
-    columns = Columns(_names(values), _names(known), id, time, group)
+    if decimal not in (None, ".", ","):
+        raise InputError(f"decimal: expected . or a comma, got {decimal!r}")
+    columns = Columns(_names(values), _names(covariates), id, time, group, sep, decimal, date_format, time_zone)
     series = read(source, columns)
     if isinstance(series, Recording):
         return _prepare_recording(series, longest_jump, window, stride, seed, columns)
@@ -149,8 +180,8 @@ def prepare(
         count, series = len(series), joined.series
         stride = max(stride, joined.stride)
         notes.append(
-            f"x: {joined.windows} of {count} sequences overlap; they were put together to {len(series)} series, which "
-            "are split so that no test target is in training"
+            f"x: {joined.windows} of {count} sequences overlap; they were merged into {len(series)} series, which are "
+            "split so that no test target is in training"
         )
     held_out = 0
     if test is not None:
@@ -158,34 +189,31 @@ def prepare(
         if isinstance(other, Recording):
             raise InputError("test: expected sequences of the same kind, got a recording")
         series, held_out = _joined(series, other), len(other)
-    parts = splits.split_series(
-        series.lengths,
-        longest_jump,
-        seed,
-        split,
-        series.groups,
-        None if held_out else series.offsets,
-        held_out,
-        shares,
-    )
+    offsets = None if held_out else series.offsets
+    parts = split_series(series.lengths, longest_jump, seed, split, series.groups, offsets, held_out, shares)
     if joined is not None and window is None:
         window = min(joined.window, max(map(len, parts.train)))
-    own = _assemble(series, parts, longest_jump, window, stride, calendar, notes, _digest(source))
-    if season is not None:
-        _check_season(season, own)
-    return replace(own, season=season)
+    given = None if season is None else (season,) if isinstance(season, int) else tuple(sorted(set(season)))
+    own = _assemble(series, parts, longest_jump, window, stride, calendar, given)
+    described = () if own.understood is None else tuple(own.understood.describe().splitlines())
+    return replace(own, notes=(*described, *notes, *own.notes), sha256=_digest(source))
 
 
-def _check_season(season: int, own: OwnData) -> None:
+def _seasons(series: Series, parts: Split) -> tuple[int, ...]:
+    """The seasons of the training part."""
+    if kind_of(series) != "vector":
+        return ()
+    return find_seasons([series.x[span.sequence][span.start : span.stop] for span in parts.train])
+
+
+def _check_season(season: int, longest: int, window: int | None, longest_jump: int) -> None:
     """Raise if a season is longer than what is seen before a forecast."""
-    if season >= own.history.horizon:
+    if season >= longest:
+        raise InputError(f"season: expected 1 to {longest - 1} steps, as in the training part, got {season}")
+    if window is not None and season > window - longest_jump:
         raise InputError(
-            f"season: expected 1 to {own.history.horizon - 1} steps, as in the training part, got {season}"
-        )
-    if own.window is not None and season > own.window - own.longest_jump:
-        raise InputError(
-            f"season: expected 1 to {own.window - own.longest_jump} steps, as a window of {own.window} steps has "
-            f"before jumps of up to {own.longest_jump}, got {season}; use a longer window"
+            f"season: expected 1 to {window - longest_jump} steps, as a window of {window} steps has before jumps of "
+            f"up to {longest_jump}, got {season}; use a longer window"
         )
 
 
@@ -200,10 +228,12 @@ def _joined(first: Series, second: Series) -> Series:
             f"test: expected observations of shape {first.event_shape} and {first.x[0].dtype}, as in training, got "
             f"{second.event_shape} and {second.x[0].dtype}"
         )
-    if (first.known is None) != (second.known is None) or (first.rewards is None) != (second.rewards is None):
-        raise InputError("test: expected known inputs and rewards as in training, got other ones")
+    if any((getattr(first, name) is None) != (getattr(second, name) is None) for name in ("covariates", "rewards")):
+        raise InputError("test: expected covariates and rewards as in training, got other ones")
+    if first.labels != second.labels:
+        raise InputError("test: expected the same texts in covariates as in training, got other ones")
     both: dict[str, Any] = {}
-    for name in ("x", "known", "rewards", "ids", "grids"):
+    for name in ("x", "covariates", "rewards", "ids", "grids"):
         mine, others = getattr(first, name), getattr(second, name)
         both[name] = None if mine is None or others is None else [*mine, *others]
     groups = None if first.groups is None else [*first.groups, *[""] * len(second)]
@@ -217,41 +247,30 @@ def _assemble(
     window: int | None,
     stride: int,
     calendar: bool,
-    notes: list[str],
-    sha256: str,
+    seasons: tuple[int, ...] | None,
 ) -> OwnData:
+    found = _seasons(series, parts) if seasons is None else seasons
     if window is None and parts.by_time:
-        window = splits.default_window(parts.train, longest_jump)
+        window = default_window(parts.train, longest_jump, max(found, default=0))
     if window is not None:
-        splits.check_window(window, parts.train, longest_jump)
-    for name, part in (("training", parts.train), ("validation", parts.validation), ("test", parts.test)):
-        least = 2 if name == "test" else longest_jump
-        if min(map(len, part)) < least:
-            shortest = min(part, key=len)
-            if name == "test":
-                raise InputError(
-                    f"lengths: a test sequence of a single step has nothing to forecast, expected at least 2 in "
-                    f"{series.name(shortest.sequence)}"
-                )
-            raise InputError(
-                f"longest_jump: {longest_jump} steps do not fit the shortest {name} sequence of {len(shortest)}, "
-                f"{series.name(shortest.sequence)}"
-            )
-    pieces = [span.piece for span in parts.train]
+        check_window(window, parts.train, longest_jump)
+    for each in seasons or ():
+        _check_season(each, max(map(len, parts.train)), window, longest_jump)
+    if window is not None:
+        found = tuple(each for each in found if each <= window - longest_jump)
+    _check_room(series, parts, longest_jump)
+    pieces = whole_spans(parts.train)
     encoding = Encoding.fit(series, pieces, calendar)
     sequences = encoding.sequences(series)
 
-    def cut(spans: list[tuple[int, int, int]]) -> Windows:
-        return Windows.of(sequences, spans)
-
-    def held_out(spans: Sequence[splits.Span], history: bool) -> HeldOut:
-        windows, context = splits.held_out_windows(spans, window, longest_jump, history)
-        return HeldOut(cut(windows).all(), context)
+    def held_out(spans: Sequence[Span], history: bool) -> HeldOut:
+        windows, context = held_out_windows(spans, window, longest_jump, history)
+        return HeldOut(Windows.of(sequences, windows).all(), context)
 
     return OwnData(
-        train=cut(splits.training_windows(parts.train, window, stride)),
-        validation=cut(splits.validation_windows(parts.validation, window, longest_jump)),
-        history=cut(pieces).all(),
+        train=Windows.of(sequences, training_windows(parts.train, window, stride)),
+        validation=Windows.of(sequences, validation_windows(parts.validation, window, longest_jump)),
+        history=Windows.of(sequences, pieces).all(),
         validated=held_out(parts.validation, parts.by_time),
         test=held_out(parts.test, parts.by == "time"),
         encoding=encoding,
@@ -259,9 +278,27 @@ def _assemble(
         longest_jump=longest_jump,
         window=window,
         split=parts.describe(),
-        notes=(*notes, *encoding.notes(series, pieces)),
-        sha256=sha256,
+        notes=tuple(encoding.notes(series, pieces)),
+        seasons=found,
+        understood=Understood.of(series, encoding, found),
     )
+
+
+def _check_room(series: Series, parts: Split, longest_jump: int) -> None:
+    """Raise if a sequence is too short for its part."""
+    shortest = min(parts.test, key=len)
+    if len(shortest) < 2:
+        raise InputError(
+            f"lengths: a test sequence of a single step has nothing to forecast, expected at least 2 in "
+            f"{series.name(shortest.sequence)}"
+        )
+    for name, part in (("training", parts.train), ("validation", parts.validation)):
+        shortest = min(part, key=len)
+        if len(shortest) < longest_jump:
+            raise InputError(
+                f"longest_jump: {longest_jump} steps do not fit the shortest {name} sequence of {len(shortest)}, "
+                f"{series.name(shortest.sequence)}"
+            )
 
 
 def _digest(source: Source) -> str:
@@ -273,8 +310,7 @@ def _prepare_recording(
     recording: Recording, longest_jump: int, window: int | None, stride: int, seed: int, columns: Columns
 ) -> OwnData:
     """Windows of a recording's frames, read from the file when they are needed."""
-    named = [*columns.values, *columns.known, columns.id, columns.time, columns.group]
-    if any(name is not None for name in named):
+    if columns.named:
         raise InputError("columns: expected none, since a recording has frames and actions, got names of columns")
     length = window or max(2, min(FRAME_WINDOW * longest_jump, int(recording.lengths.max())))
     if length <= longest_jump:
@@ -288,7 +324,7 @@ def _prepare_recording(
         (side, side, 3),
         ("x",),
         picture=Picture("hwc", 0.0, 255.0, side, side),
-        known=(KnownInput("actions", tuple(map(float, range(len(actions))))),),
+        covariates=(Covariate("actions", tuple(map(float, range(len(actions))))),),
     )
 
     def some(part: FrameWindows) -> Sequences:

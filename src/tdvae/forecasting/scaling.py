@@ -1,4 +1,4 @@
-"""Affine scaling of channels in double precision: data in any units become numbers of order one."""
+"""The one scaling of own data: affine, by channel, in double precision; any units become numbers of order one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from tdvae.forecasting.series import Array, blocks
 
 HEAVY_TAILS = 15.0  # kurtosis; that of a normal distribution is 3
 WIDE_RANGE = 100.0  # ratio of the 99 % and the 1 % quantile of positive values
@@ -17,7 +17,7 @@ WIDE_RANGE = 100.0  # ratio of the 99 % and the 1 % quantile of positive values
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """x = shift + scale · scaled, for each channel; both have the shape of one observation.
+    """x = shift + scale · scaled, for each channel, in double precision; both have the shape of one observation.
 
     NaN stands for a missing number, stays NaN, and has no part in the statistics.
     """
@@ -31,19 +31,19 @@ class Scaling:
 
         A spread of the size of rounding errors counts as constant, whatever the units.
         """
-        shift = _mean(parts)
-        centred = [part - shift for part in parts]
-        # Divided by the largest, because squares of very large or small numbers leave the range of doubles.
-        largest = np.fmax.reduce([_largest(part) for part in centred])
+        count, largest = np.zeros((2, *parts[0].shape[1:]))
+        for _, _, block in blocks(parts):
+            count += np.isfinite(block).sum((0, 1))
+            largest = np.fmax(largest, np.nanmax(np.abs(block), axis=(0, 1), initial=0.0))
+        count = np.maximum(count, 1)
+        # Divided before they are summed, because sums and squares of large numbers leave the range of doubles.
+        shift = sum(np.nansum(block / count, axis=(0, 1)) for _, _, block in blocks(parts))
         divisor = np.where(largest > 0, largest, 1.0)
-        scale = largest * np.sqrt(_mean([np.square(part / divisor) for part in centred]))
+        squares = sum(np.nansum(np.square((block - shift) / divisor), axis=(0, 1)) for _, _, block in blocks(parts))
+        scale = largest * np.sqrt(squares / count)
         limits = np.finfo(np.float64)
-        rounding = 8 * limits.eps * np.fmax.reduce([_largest(part) for part in parts])
-        return cls(shift, np.where(scale > np.maximum(rounding, limits.tiny), scale, 1.0))
-
-    @classmethod
-    def identity(cls, shape: Sequence[int]) -> Scaling:
-        return cls(np.zeros(shape), np.ones(shape))
+        varies = scale > np.maximum(8 * limits.eps * largest, limits.tiny)
+        return cls(np.asarray(shift, dtype=np.float64), np.where(varies, scale, 1.0))
 
     def apply(self, x: Array) -> npt.NDArray[np.float32]:
         """Scaled values: computed in double precision, then rounded to single."""
@@ -60,16 +60,6 @@ class Scaling:
     @classmethod
     def from_description(cls, values: dict[str, Any]) -> Scaling:
         return cls(np.array(values["shift"], dtype=np.float64), np.array(values["scale"], dtype=np.float64))
-
-
-def _mean(parts: Sequence[Array]) -> Array:
-    count = sum(np.isfinite(part).sum(0) for part in parts)
-    total = sum(np.nansum(part / np.maximum(count, 1), axis=0) for part in parts)  # divided first: no overflow
-    return np.asarray(total, dtype=np.float64)
-
-
-def _largest(part: Array) -> Array:
-    return np.nanmax(np.abs(part), axis=0, initial=0.0)
 
 
 def unusual(name: str, values: Array) -> str | None:

@@ -1,28 +1,31 @@
-"""Whether a model is worth using, in words: its NLL compared with that of the best simple forecaster, by δt."""
+"""Whether a model is worth using, in words: its NLL compared with that of the best other forecaster, by horizon."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tdvae.forecasting.origins import LEAST_BLOCKS
 from tdvae.reporting.results import Measures
 
 LABELS = {
-    "tdvae": "the model",
-    "last_value": "the last value",
-    "seasonal": "the last season",
+    "combination": "the combination",
+    "tdvae": "TD-VAE",
+    "next_step": "the next-step predictor",
     "linear": "linear regression",
-    "marginal": "the marginal distribution",
+    "seasonal_naive": "the seasonal naive forecast",
+    "naive": "the naive forecast",
+    "climatology": "climatology",
 }
+NOT_COMPARED = ("combination", "tdvae")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The NLL of the model minus that of the best baseline, its standard error, and from how many blocks that is."""
+    """The NLL of the model minus that of the best other, its standard error, and from how many blocks that is."""
 
-    baseline: str
+    other: str
     difference: float
     error: float
     blocks: float = math.inf
@@ -35,57 +38,67 @@ class Comparison:
     def worse(self) -> bool:
         return self.difference > 2 * self.error
 
-    @property
-    def perhaps_better(self) -> bool:
-        """Whether the model is ahead, but there are too few blocks for a standard error."""
-        return self.difference < 0 and self.blocks < LEAST_BLOCKS
-
     def clause(self) -> str:
-        """What is said about a δt at which the model is not clearly better."""
-        label = LABELS.get(self.baseline, self.baseline)
-        if self.perhaps_better:
-            return f"it is ahead of {label}, perhaps by chance"
-        return f"{label} {'is better' if self.worse else 'serves as well'}"
+        """What is said about a horizon at which the model is not clearly better."""
+        return f"{LABELS.get(self.other, self.other)} {'is better' if self.worse else 'serves as well'}"
 
 
 def comparisons(nll: Measures, measures: Measures) -> dict[int, Comparison]:
     """The comparisons, from summarised measures of `Evaluation.with_differences`."""
-    others = {name: of for name, of in nll.items() if name != "tdvae" and name in LABELS}
+    others = {name: of for name, of in nll.items() if name not in NOT_COMPARED and name in LABELS}
     return {
-        int(dt): Comparison(
-            min(others, key=lambda name: others[name][dt]["mean"]),
+        int(h): Comparison(
+            min(others, key=lambda name: others[name][h]["mean"]),
             difference["mean"],
-            measures["nll_difference_error"][dt]["mean"],
-            measures["nll_difference_blocks"][dt]["mean"],
+            measures["nll_difference_error"][h]["mean"],
+            measures["nll_difference_blocks"][h]["mean"],
         )
-        for dt, difference in measures["nll_difference"].items()
+        for h, difference in measures["nll_difference"].items()
     }
 
 
-def verdict(comparisons: dict[int, Comparison]) -> str:
+def verdict(comparisons: Mapping[int, Comparison], origins: Mapping[int, int] | None = None) -> str:
     """The comparison in words. A difference counts if it is above two standard errors, which need some blocks."""
-    better = [dt for dt, each in comparisons.items() if each.better]
-    rest = {dt: each for dt, each in comparisons.items() if not each.better}
+    text = _verdict(comparisons)
+    if origins is None:
+        return text
+    blocks, counts = [int(each.blocks) for each in comparisons.values()], list(origins.values())
+    return f"{text} ({_range(counts)} origins in {_range(blocks)} blocks.)"
+
+
+def _verdict(comparisons: Mapping[int, Comparison]) -> str:
+    short = [h for h, each in comparisons.items() if each.blocks < LEAST_BLOCKS]
+    told = {h: each for h, each in comparisons.items() if h not in short}
+    if not told:
+        return "The test part is too short to tell whether the combination is worth using."
+    better = [h for h, each in told.items() if each.better]
     others: dict[str, list[int]] = {}
-    for dt, each in rest.items():
-        others.setdefault(each.clause(), []).append(dt)
-    clauses = [f"at {list_dt(dts)} {clause}" for clause, dts in others.items()]
-    if not better and any(each.perhaps_better for each in rest.values()):
-        return f"The test part is too short to tell whether the model is worth using: {', '.join(clauses)}."
+    for h, each in told.items():
+        if not each.better:
+            others.setdefault(each.clause(), []).append(h)
+    clauses = [f"at {list_steps(hs)} {clause}" for clause, hs in others.items()]
+    if short:
+        clauses.append(f"at {list_steps(short)} the test part is too short to tell")
     if not better:
-        return f"The model is not worth using on these data: {', '.join(clauses)}."
-    gains = [-comparisons[dt].difference for dt in better]
+        return f"The combination is not worth its training on these data: {', '.join(clauses)}."
+    gains = [-told[h].difference for h in better]
     amount = f"{min(gains):.2f}" if len(gains) == 1 else f"{min(gains):.2f} to {max(gains):.2f}"
     text = (
-        f"The model is worth using at {list_dt(better)}: its NLL is {amount} nats per dimension below the best simple "
-        "forecaster."
+        f"The combination is worth using at {list_steps(better)}: its NLL is {amount} nats per dimension below the "
+        "best other forecaster."
     )
-    return text if not rest else f"{text} {_capital(', '.join(clauses))}."
+    return text if not clauses else f"{text} {_capital(', '.join(clauses))}."
 
 
-def list_dt(dts: Sequence[int]) -> str:
-    """Jump lengths in words."""
-    return "δt = " + ", ".join(map(str, dts))
+def _range(numbers: Sequence[int]) -> str:
+    return str(min(numbers)) if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
+
+
+def list_steps(horizons: Sequence[int]) -> str:
+    """Horizons in words."""
+    if list(horizons) == [1]:
+        return "1 step"
+    return f"{', '.join(map(str, horizons))} steps"
 
 
 def _capital(text: str) -> str:

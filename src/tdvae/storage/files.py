@@ -16,6 +16,8 @@ from typing import Any, BinaryIO
 from tdvae.errors import CheckpointError, InputError
 
 MAX_JSON_BYTES = 64 * 2**20
+SMALL_CONTENT = 256 * 2**20  # bytes that a file may declare or unpack to, whatever its own size
+MOST_EXPANSION = 50  # times its own size that the content of a larger file may have; honest tables are below 30
 CHECKSUM = "sha256"  # key of the checksum in a JSON file
 
 # Not every system has these flags. O_NONBLOCK: opening a FIFO must not wait for a writer.
@@ -74,6 +76,20 @@ def read_file(path: Path, most: int) -> bytes:
         if size > most:
             raise InputError(f"file: expected at most {most} bytes, got {size} in {path}")
         return file.read(size)
+
+
+def most_content(path: Path) -> int:
+    """How many bytes the content of a file may have: compressed or sparse files can declare far more than they hold."""
+    return max(SMALL_CONTENT, MOST_EXPANSION * os.stat(path).st_size)
+
+
+def check_content(path: Path, size: int, what: str = "content") -> None:
+    """Raise if a file declares more content than `most_content`. Called before the content is read."""
+    if size > (most := most_content(path)):
+        raise InputError(
+            f"file: expected at most {most / 2**20:,.0f} MB of {what} in a file of {os.stat(path).st_size:,} bytes, "
+            f"got {size / 2**20:,.0f} MB in {path}"
+        )
 
 
 def sha256_of(path: Path) -> str:

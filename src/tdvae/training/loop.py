@@ -91,6 +91,7 @@ def fit(
     progress: Progress = "bar",
     monitor: Monitor | None = None,
     files: Mapping[str, bytes] | None = None,
+    until: int | None = None,
 ) -> FitResult:
     """Train ``learner``. Afterwards it has the weights with the best score, or the last without validation.
 
@@ -99,7 +100,7 @@ def fit(
     there is no terminal), ``lines`` (one line at each validation) or ``none``. The score is the loss on the
     ``validation`` sequences, unless a ``monitor`` measures another one. A monitor also computes further metrics, at
     each validation, and may change the best weights at the end. ``files`` are written to the run folder before
-    training, by name.
+    training, by name. ``until`` is a step to stop at, before the last, so that the run can be resumed from there.
 
     >>> import torch, tdvae
     >>> train, validation, test = tdvae.data.split(tdvae.data.from_arrays(torch.randn(100, 10)), seed=0)
@@ -129,6 +130,7 @@ def fit(
             monitor or Monitor(),
             files or {},
             in_use,
+            config.steps if until is None else min(until, config.steps),
         )
         return training.run()
 
@@ -150,7 +152,9 @@ class _Training:
         monitor: Monitor,
         files: Mapping[str, bytes],
         in_use: ExitStack,
+        until: int,
     ) -> None:
+        self.until = until
         self.learner, self.data, self.jumps, self.config = learner, data, jumps, config
         self.folder, self.validation, self.progress, self.monitor = folder, validation, progress, monitor
         self.fabric = _fabric(config)
@@ -178,7 +182,7 @@ class _Training:
         try:
             if self.lost_best:
                 self._keep_if_best(self._measure())
-            while self.step < self.config.steps and not self._out_of_patience():
+            while self.step < self.until and not self._out_of_patience():
                 terms = self._train_step()
                 self.step += 1
                 self._report(log, terms)
@@ -203,7 +207,7 @@ class _Training:
         best, _ = checkpoint.newest(self.folder.checkpoints, "best")
         self._load_weights(best)
         self.learner.eval()
-        finished = self.monitor.finish()
+        finished = self.monitor.finish() if self.until == self.config.steps else {}
         if finished:
             log.record(self.step, finished)
             self._save("best", keep=1, optimizers=False)
@@ -295,7 +299,7 @@ class _Training:
     # Logging, validation and checkpoints after a step
 
     def _report(self, log: Log, terms: dict[str, Tensor]) -> None:
-        config, step, last = self.config, self.step, self.step == self.config.steps
+        config, step, last = self.config, self.step, self.step == self.until
         if step % config.log_every == 0 or last:
             shown = {name: self._mean_over_ranks(term) for name, term in terms.items()}
             log.progress(step, shown)

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from tdvae.data import OscillatorSettings, from_arrays
-from tdvae.forecasting import recipe
 from tdvae.jumps import Consecutive, InTurn, Jumps, Mixture, SemiGradient, Widening, paper_mixture
 from tdvae.models import (
     LSTM,
@@ -31,6 +30,7 @@ from tdvae.saved import SavedModel
 from tdvae.training import FitResult, TrainConfig
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
+from tdvae_paper.curriculum import curriculum
 from tdvae_paper.experiment import Experiment, ExperimentRuns, Task, TrainedRun, Training, by_seed, seeds_of, time_of
 from tdvae_paper.oscillator.measures import HORIZONS, TEST, TRAIN, VALIDATION, OscillatorMonitor, evaluate, record
 
@@ -222,7 +222,7 @@ class DemoSeeds(Oscillator):
         return []
 
 
-# Ablations: the demo preset with one option changed at a time. Two more variants are trained by `tdvae fit`'s recipe,
+# Ablations: the demo preset with one option changed at a time. Two more variants are trained by a general recipe,
 # which is told nothing about the signal.
 
 _DEMO = PRESETS["demo"]
@@ -249,7 +249,7 @@ VARIANTS = {
     "paper_jumps_only": replace(_DEMO, jumps=widening(_UNTIL)),
     "no_curriculum": replace(_DEMO, jumps=InTurn(paper_mixture(), SemiGradient(half_consecutive()), SWITCH)),
 }
-FITS: dict[str, dict[str, Any]] = {"fit": {}, "fit_latent": {"state": "latent"}}  # options of `tdvae.recipe`
+FITS: dict[str, dict[str, Any]] = {"fit": {}, "fit_latent": {"observed_state": False}}  # options of `curriculum`
 LONGEST_JUMP = 120  # of these
 REPORTED = {"information_share": "share at δt = {}", "coverage_90": "coverage of the 90 % interval"}
 
@@ -285,13 +285,9 @@ class OscillatorAblations(Experiment[Variants]):
         made = EXPERIMENT.training(preset.fit_preset, task)
         assert made.validation is not None
         train, validation = (source.select(torch.arange(len(source))) for source in (made.data, made.validation))
-        options = preset.fits[task.variant]
-        chosen = recipe(train, LONGEST_JUMP, preset.fit_preset.train.steps, task.seed, patience=0, **options)
-
-        def fit(info: dict[str, Any], **run: Any) -> FitResult:
-            return chosen.fit(train, validation, info={**info, **made.info}, **run)
-
-        return fit
+        steps, options = preset.fit_preset.train.steps, preset.fits[task.variant]
+        chosen = curriculum(train, validation, LONGEST_JUMP, steps, task.seed, patience=0, **options)
+        return replace(chosen, info=made.info)
 
     def measure(self, preset: Variants, task: Task, models: list[Model]) -> Measures:
         return EXPERIMENT.measure(preset.variants.get(task.variant, preset.fit_preset), task, models)

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from tdvae.data import OscillatorRecord, OscillatorSettings, from_arrays, simulate
 from tdvae.exact import BankPosterior, OscillatorOracle
-from tdvae.forecasting.monitor import ForecastMonitor
 from tdvae.likelihood import forecast
 from tdvae.models import Model
 from tdvae.reporting.results import Measures
 from tdvae.rollouts import belief_at, rollout
 from tdvae.training.config import derive_seed
 from tdvae.types import Belief, Sequences
+from tdvae_paper.monitor import ForecastMonitor
 
 START = 60  # t1: number of observations before the forecast
 HORIZONS = (1, 5, 20, 100)  # δt of the forecast measures

@@ -1,27 +1,25 @@
-"""The experiment on users' data: the recipe of `tdvae fit` on five sets, scored by δt beside other forecasters."""
+"""The experiment on users' data: `tdvae fit` on eight sets, scored by horizon beside other forecasters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from tdvae.forecasting import OwnData, Recipe, candidates, recipe
-from tdvae.forecasting.evaluation import Evaluation, evaluate, model_scores
-from tdvae.forecasting.monitor import ForecastMonitor
-from tdvae.forecasting.origins import Origins, held_out_origins
-from tdvae.forecasting.recipe import StateKind
-from tdvae.forecasting.verdict import LABELS, Comparison, list_dt, verdict
-from tdvae.models import TDVAE, Model, Readout, ResidualMaps
-from tdvae.models.config import LatentConfig
-from tdvae.objectives import Learner
+from tdvae.forecasting import Forecaster, OwnData, fit_forecaster
+from tdvae.forecasting.evaluate import Evaluation, evaluate, evaluation_origins
+from tdvae.forecasting.fitting import FOLDER
+from tdvae.forecasting.origins import scored_horizons
+from tdvae.forecasting.verdict import LABELS, comparisons, list_steps, verdict
 from tdvae.reporting.results import Measures
-from tdvae.reporting.tables import Block, Table, by_key
+from tdvae.reporting.tables import Block, by_key
 from tdvae.training import FitResult
-from tdvae_paper.experiment import Experiment, Task, TrainedRun, Training, by_seed
+from tdvae.training.log import Progress
+from tdvae_paper.experiment import Experiment, Task, TrainedRun, by_seed
 from tdvae_paper.own_data import peers
+from tdvae_paper.own_data.limit import lorenz_limit
 from tdvae_paper.own_data.sets import SERIES, load
 
 SETS = {
@@ -30,12 +28,15 @@ SETS = {
     "co2": "carbon dioxide",
     "japanese_vowels": "Japanese vowels",
     "pendulum": "pendulum with hidden velocity",
+    "lorenz": "Lorenz, one noisy coordinate",
+    "lorenz_gaps": "Lorenz with missing values",
+    "two_seasons": "demand with two seasons",
 }
-HORIZONS = (1, 2, 5, 10, 20)
-SHORTEST_VOWEL = 7  # steps; a jump may not be longer
-MOST_ORIGINS = 500  # of forecasts in the test part
-BASELINES = ("last_value", "seasonal", "linear", "marginal")
-PEERS = {"next_step": "next-step predictor", "auto_arima": "AutoARIMA", "auto_ets": "AutoETS"}
+LONGEST = {"japanese_vowels": 7, "two_seasons": 48}  # the shortest vowel has 7 steps, a day 48
+SIZES = {"pendulum": (400, 60), "lorenz": (300, 100), "lorenz_gaps": (300, 100), "two_seasons": (12, 336)}
+STEPS = {"elnino": 100, "sunspots": 100, "co2": 100, "two_seasons": 400}  # few numbers, and long windows
+OTHERS = {"limit": "limit (particle filter)", "auto_arima": "AutoARIMA", "auto_ets": "AutoETS"}
+MEMBERS = {"latent": "TD-VAE", "observed": "TD-VAE with observed state"}
 
 
 @dataclass(frozen=True)
@@ -43,194 +44,187 @@ class Preset:
     """Settings of data, models and trainings."""
 
     sets: tuple[str, ...] = tuple(SETS)
-    sequences: int = 400  # of the pendulum
-    length: int = 60  # of the pendulum
-    steps: int = 1_000
-    next_step_steps: int = 3_000  # about the same time
+    sizes: dict[str, tuple[int, int]] = field(default_factory=lambda: SIZES)  # of simulated sets: sequences, length
+    longest: int = 20
+    steps: int = 900
+    steps_of: dict[str, int] = field(default_factory=lambda: STEPS)
     samples: int = 200
-    horizons: tuple[int, ...] = HORIZONS
+    particles: int = 2_000
     peers: bool = True  # compare with AutoARIMA and AutoETS, which need the extra `peers`
     model: dict[str, Any] = field(default_factory=dict)  # model options that differ from the recipe's
     seeds: tuple[int, ...] = (0, 1, 2)
 
-    def horizons_of(self, name: str) -> tuple[int, ...]:
-        longest = SHORTEST_VOWEL if name == "japanese_vowels" else max(self.horizons)
-        return tuple(dt for dt in self.horizons if dt <= longest)
+    def longest_of(self, name: str) -> int:
+        return min(LONGEST.get(name, self.longest), self.longest) if self.longest < 20 else LONGEST.get(name, 20)
+
+    def data(self, task: Task) -> OwnData:
+        return load(task.variant, self.longest_of(task.variant), task.seed, *self.sizes.get(task.variant, (0, 0)))
 
 
 PRESETS = {
     "smoke": Preset(
-        ("pendulum",),
-        sequences=20,
-        length=24,
+        ("pendulum", "lorenz_gaps"),
+        sizes={"pendulum": (20, 24), "lorenz_gaps": (20, 24)},
+        longest=5,
         steps=2,
-        next_step_steps=2,
         samples=4,
-        horizons=(1, 5),
+        particles=20,
         peers=False,
-        model={"latent": 2, "maps": ResidualMaps(8), "belief": 6, "readout": Readout(8, hidden=8)},
+        model={"latent": 2, "hidden": 8, "belief": 6},
         seeds=(0,),
     ),
     "cpu": Preset(),
 }
 
 
-def _own_data(preset: Preset, task: Task) -> OwnData:
-    name = _set_of(task)
-    return load(name, max(preset.horizons_of(name)), task.seed, preset.sequences, preset.length)
-
-
-def _set_of(task: Task) -> str:
-    return task.variant.partition(",")[0]
-
-
-def origins_of(own: OwnData) -> Origins:
-    return held_out_origins(own.test.sequences, own.test.context, own.longest_jump, MOST_ORIGINS)
-
-
 class OwnDataSets(Experiment[Preset]):
-    """For each data set and seed, one training of the recipe's model and one of a next-step predictor."""
+    """For each data set and seed, one fit of all forecasters and their combination."""
 
     name = "own_data"
     title = "forecasts of users' data"
     presets = PRESETS
 
     def tasks(self, preset: Preset, seeds: list[int]) -> list[Task]:
-        return [
-            Task(seed, f"{name}-{model}-seed-{seed}", f"{name},{model}")
-            for seed in seeds
-            for name in preset.sets
-            for model in ("tdvae", "next_step")
-        ]
+        return [Task(seed, f"{name}-seed-{seed}", name) for seed in seeds for name in preset.sets]
 
     def training(self, preset: Preset, task: Task) -> Callable[..., FitResult]:
-        own = _own_data(preset, task)
-        chosen = recipe(own, steps=preset.steps, seed=task.seed, **preset.model)
-        if not task.variant.endswith("next_step"):
-            return partial(candidates(own, preset.steps, task.seed, **preset.model).fit, own)
-        chosen = _next_step(chosen, preset, task)
-        model, checked = chosen.learner.model, own.validated
-        monitor = ForecastMonitor.up_to(own.longest_jump, model, checked.sequences, task.seed, checked.context)
-        return Training(chosen.learner, own.train, chosen.jumps, chosen.config, own.validation, monitor=monitor)
+        steps = min(preset.steps, preset.steps_of.get(task.variant, preset.steps))
+        return partial(_fit, preset.data(task), steps, task.seed, preset.model)
 
-    def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:
-        own, horizons = _own_data(preset, task), preset.horizons_of(_set_of(task))
-        if not task.variant.endswith("next_step"):
-            evaluation = _evaluation(preset, own, horizons, task.seed, models[0])
-            return {**evaluation.with_differences(), "state": _state_of(models[0])}
-        origins, test = origins_of(own), own.test.sequences
-        used = {dt: origins.with_target(test, dt) for dt in horizons}
-        scores = model_scores(models[0], own.history, test, used, task.seed, preset.samples)
-        return Evaluation({"next_step": scores}, {}).measures
+    def measure_run(self, preset: Preset, run: TrainedRun) -> Measures:
+        own, forecaster = preset.data(run.task), Forecaster.load(run.folder)
+        found = {**_evaluation(preset, own, forecaster, run.task.seed).with_differences()}
+        assert forecaster.info is not None
+        found["seconds"] = forecaster.info["cpu_seconds"]
+        if run.task.variant.startswith("lorenz"):
+            at = evaluation_origins(own.test, own.longest_jump)
+            used = {h: at.with_target(own.test.sequences, h) for h in scored_horizons(own.longest_jump)}
+            limit = lorenz_limit(own, {h: o for h, o in used.items() if len(o)}, preset.particles, run.task.seed)
+            found["nll"]["limit"] = {str(h): value for h, value in limit.items()}
+        return found
 
     def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
         series = [name for name in preset.sets if preset.peers and name in SERIES]
-        known = {name: peers.measures(name, preset.horizons) for name in series}
+        known = {name: peers.measures(name, scored_horizons(preset.longest_of(name))) for name in series}
         replicates = []
         for variants in by_seed(measures).values():
             nested: Measures = {}
             for name in preset.sets:
-                for found in (variants[f"{name},tdvae"], variants[f"{name},next_step"], known.get(name, {})):
+                for found in (variants[name], known.get(name, {})):
                     for measure, value in found.items():
-                        nested.setdefault(measure, {}).setdefault(name, {}).update(value)
+                        if isinstance(value, dict):
+                            nested.setdefault(measure, {}).setdefault(name, {}).update(value)
+                        else:
+                            nested.setdefault(measure, {})[name] = value
             replicates.append(nested)
-        return replicates
+        return [_shared(each, replicates) for each in replicates]
 
     def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
         measures = content["measures"]
         return {
             **{f"{self.name}_{measure}": _blocks(measures, measure) for measure in ("nll", "crps", "rmse")},
             f"{self.name}_coverage": [_coverage(measures)],
-            f"{self.name}_state": [_states(measures)],
+            f"{self.name}_weights": _blocks(measures, "weights"),
             self.name: [f"{SETS[name]}: {text}" for name, text in verdicts(measures).items()],
         }
 
     def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
         from tdvae_paper.own_data.figure import draw
 
-        shown = {_set_of(run.task): run for run in reversed(runs) if run.task.variant.endswith("tdvae")}
+        shown = {run.task.variant: run for run in reversed(runs)}
         found = {}
         for name in preset.sets:
-            task, model = shown[name].task, shown[name].models[0]
-            own = _own_data(preset, task)
-            evaluation = _evaluation(preset, own, preset.horizons_of(name), task.seed, model)
-            found[name] = (SETS[name], model, own.test.sequences, origins_of(own), evaluation)
-        return [draw(folder / f"{self.name}.png", found, content["measures"], {**LABELS, **PEERS})]
+            task, forecaster = shown[name].task, Forecaster.load(shown[name].folder)
+            own = preset.data(task)
+            assert forecaster.stack is not None
+            evaluation = _evaluation(preset, own, forecaster, task.seed)
+            origins = evaluation_origins(own.test, own.longest_jump)
+            found[name] = (SETS[name], forecaster.stack, own.test.sequences, origins, evaluation)
+        return [draw(folder / f"{self.name}.png", found, content["measures"], {**LABELS, **OTHERS})]
 
 
-def _evaluation(preset: Preset, own: OwnData, horizons: tuple[int, ...], seed: int, model: Model) -> Evaluation:
-    test = own.test.sequences
-    return evaluate(model, own.history, test, horizons, seed=seed, origins=origins_of(own), samples=preset.samples)
+def _fit(
+    own: OwnData,
+    steps: int,
+    seed: int,
+    model: dict[str, Any],
+    run_dir: Path,
+    resume: bool,
+    info: dict[str, Any],
+    progress: Progress,
+) -> FitResult:
+    """Fit the forecasters. A fit that was stopped before its end is resumed."""
+    resume = resume or (run_dir / FOLDER).is_dir()
+    fitted = fit_forecaster(own, run_dir, steps, seed, resume=resume, info=info, progress=progress, **model)
+    assert fitted.info is not None
+    trained = fitted.info["trained"][fitted.info["main"]]
+    return FitResult(run_dir, trained, trained, None, fitted.info["cpu_seconds"])
 
 
-def _state_of(model: Model) -> dict[str, float]:
-    """1 for the state that was chosen, 0 for the others; the mean over seeds is how often it was chosen."""
-    assert isinstance(model, TDVAE)
-    assert isinstance(model.config, LatentConfig)
-    return {kind: float(kind == model.config.state) for kind in get_args(StateKind)}
+def _evaluation(preset: Preset, own: OwnData, forecaster: Forecaster, seed: int) -> Evaluation:
+    return evaluate(
+        forecaster.model,
+        forecaster.stack,
+        own.history,
+        own.test,
+        own.longest_jump,
+        own.seasons,
+        seed,
+        samples=preset.samples,
+    )
 
 
-def _next_step(chosen: Recipe, preset: Preset, task: Task) -> Recipe:
-    """A next-step predictor in place of the recipe's model, with the same belief network and training."""
-    model = peers.next_step(chosen.learner.model, task.seed)
-    steps = preset.next_step_steps
-    every = max(1, steps // 20)
-    config = replace(chosen.config, steps=steps, validate_every=every, checkpoint_every=every)
-    return replace(chosen, learner=Learner(model), config=config)
+def _shared(measures: Any, others: Iterable[Any]) -> Any:
+    """The entries that all replicates have: a season may be found with some seeds only."""
+    if not isinstance(measures, dict):
+        return measures
+    others = list(others)
+    return {
+        key: _shared(value, [other[key] for other in others])
+        for key, value in measures.items()
+        if all(key in other for other in others)
+    }
 
 
 def verdicts(measures: Measures) -> dict[str, str]:
-    """The verdict on each set, from the means over seeds, and where the model is behind what users would pick."""
+    """The verdict on each set, from the means over seeds, and where the combination is behind what users would pick."""
     found = {}
-    for name, differences in measures["nll_difference"].items():
-        nll = {label: of for label, of in measures["nll"][name].items() if label in BASELINES}
-        comparisons = {}
-        for dt, difference in differences.items():
-            best = min(nll, key=lambda label: nll[label][dt]["mean"])
-            error = measures["nll_difference_error"][name][dt]["mean"]
-            comparisons[int(dt)] = Comparison(best, difference["mean"], error)
-        found[name] = " ".join([verdict(comparisons), *_peers_ahead(measures["nll"][name])])
+    for name in measures["nll_difference"]:
+        own = {key: of[name] for key, of in measures.items() if isinstance(of, dict) and name in of}
+        origins = {int(h): round(entry["mean"]) for h, entry in own["origins"].items()}
+        found[name] = " ".join([verdict(comparisons(own["nll"], own), origins), *_peers_ahead(own["nll"])])
     return found
 
 
 def _peers_ahead(nll: Measures) -> list[str]:
-    """A sentence for each of the peers with a lower NLL than the model, on average over seeds."""
+    """A sentence for each of the peers with a lower NLL than the combination, on average over seeds."""
     found = []
-    for name in PEERS.keys() & nll.keys():
-        dts = [int(dt) for dt, entry in nll[name].items() if entry["mean"] < nll["tdvae"][dt]["mean"]]
-        if dts:
-            found.append(f"{PEERS[name]} has a lower NLL at {list_dt(dts)}.")
-    return sorted(found)
+    for name in sorted(("auto_arima", "auto_ets")):
+        ahead = [int(h) for h, e in nll.get(name, {}).items() if e["mean"] < nll["combination"][h]["mean"]]
+        if ahead:
+            found.append(f"{OTHERS[name]} has a lower NLL at {list_steps(ahead)}.")
+    return found
 
 
 def _blocks(measures: Measures, measure: str) -> list[Block]:
-    """A table for each set: a row for each forecaster, a column for each δt."""
+    """A table for each set: a row for each forecaster, a column for each horizon."""
     return [
-        by_key(((_label(label), values) for label, values in by_forecaster.items()), "δt = {}", SETS[name])
+        by_key(((_label(label), values) for label, values in by_forecaster.items()), "{} steps", SETS[name])
         for name, by_forecaster in measures[measure].items()
     ]
 
 
 def _coverage(measures: Measures) -> Block:
-    """The coverage of the model and, for series, of AutoARIMA."""
+    """The coverage of the combination and, for series, of AutoARIMA."""
     rows = [
         (f"{SETS[name]}, {width} %: {_label(forecaster)}", measures[f"coverage_{width}"][name][forecaster])
         for name, by_forecaster in measures["coverage_50"].items()
         for width in (50, 90)
-        for forecaster in ("tdvae", "auto_arima")
+        for forecaster in ("combination", "auto_arima")
         if forecaster in by_forecaster
     ]
-    return by_key(rows, "δt = {}", "share inside the interval")
-
-
-def _states(measures: Measures) -> Block:
-    """How many of the seeds chose each state."""
-    rows = [
-        [SETS[name], *(str(round(entry["mean"] * entry["n"])) for entry in by_kind.values())]
-        for name, by_kind in measures.get("state", {}).items()
-    ]
-    return Table(["chosen state, number of seeds", *get_args(StateKind)], rows)
+    return by_key(rows, "{} steps", "share inside the interval")
 
 
 def _label(forecaster: str) -> str:
-    return PEERS.get(forecaster) or LABELS[forecaster]
+    return OTHERS.get(forecaster) or MEMBERS.get(forecaster) or LABELS[forecaster]

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from tdvae.forecasting.evaluation import Evaluation
+from tdvae.forecasting.density import Predictor
+from tdvae.forecasting.evaluate import MODEL, Evaluation
 from tdvae.forecasting.figure import draw_calibration, draw_fan, draw_scores
 from tdvae.forecasting.origins import Origins
-from tdvae.models import Model
 from tdvae.reporting.results import Measures
 from tdvae.types import Sequences
 
-Shown = tuple[str, Model, Sequences, Origins, Evaluation]
+Shown = tuple[str, Predictor, Sequences, Origins, Evaluation]
 
 
-def draw(path: Path, shown: dict[str, Shown], measures: Measures, names: dict[str, str]) -> Path:
+def draw(path: Path, shown: Mapping[str, Shown], measures: Measures, names: dict[str, str]) -> Path:
     """A row for each set. Scores are means over seeds; fans and calibration are of the first seed.
 
     ``names`` are those of the forecasters in the legend.
     """
     figure = Figure(figsize=(15, 3.1 * len(shown)), layout="constrained")
     axes = figure.subplots(len(shown), 4, squeeze=False, width_ratios=(1.4, 1, 1, 0.8))
-    for row, (name, (title, model, test, origins, evaluation)) in zip(axes, shown.items(), strict=True):
-        longest = max(evaluation.scores["tdvae"])
+    for row, (name, (title, predictor, test, origins, evaluation)) in zip(axes, shown.items(), strict=True):
+        longest = max(evaluation.scores[MODEL])
         at = origins.with_target(test, longest)
-        draw_fan(row[0], model, test, at.select(at.t.new_tensor([len(at) // 2])), longest)
+        draw_fan(row[0], predictor, test, at.select(at.t.new_tensor([len(at) // 2])), longest)
         draw_scores(row[1], measures["nll"][name], "NLL, nats per dimension", names)
         draw_scores(row[2], measures["crps"][name], "CRPS, standard deviations", names)
         draw_calibration(row[3], evaluation)

@@ -1,4 +1,4 @@
-"""What users would pick instead: AutoARIMA and AutoETS for single series, and a next-step predictor for all sets."""
+"""What users would pick instead for single series: AutoARIMA and AutoETS."""
 
 from __future__ import annotations
 
@@ -13,24 +13,13 @@ import torch
 from tdvae.distributions import DiagonalNormal
 from tdvae.errors import InputError
 from tdvae.forecasting import OwnData
-from tdvae.forecasting.baselines import find_season
-from tdvae.forecasting.evaluation import Evaluation, Scores, gaussian_scores
-from tdvae.models import Model, NextStep, NextStepConfig, TDVAEConfig, build
+from tdvae.forecasting.density import Normals
+from tdvae.forecasting.evaluate import Evaluation, Scores, density_scores
 from tdvae.reporting.results import Measures
-from tdvae.training.config import derive_seed
 from tdvae_paper.own_data.sets import SERIES, Floats, load
 
 LEVEL = 90  # per cent; the width of this interval determines σ
 HALF_WIDTH = 1.6448536269514722  # of this interval, in σ
-SHARED = ("event_shape", "actions", "encoder", "belief", "readout", "decoder")  # fields of a next-step predictor
-
-
-def next_step(model: Model, seed: int) -> NextStep:
-    """A next-step predictor with the encoder, belief network and readout of a TD-VAE; rolled out, it is a DeepAR."""
-    assert isinstance(model.config, TDVAEConfig)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(seed))
-        return build(NextStepConfig(**{name: getattr(model.config, name) for name in SHARED}))
 
 
 def measures(name: str, horizons: Sequence[int]) -> Measures:
@@ -40,7 +29,7 @@ def measures(name: str, horizons: Sequence[int]) -> Measures:
     except ImportError as error:
         raise InputError("peers: expected the packages of the extra peers: pip install tdvae[peers]") from error
     own = load(name, max(horizons), 0, 0, 0)
-    season = find_season(own.history) or 1
+    season = own.season or 1
     scores = {
         "auto_arima": _rolling(AutoARIMA(season_length=season), SERIES[name](), own, horizons),
         "auto_ets": _rolling(AutoETS(season_length=season), SERIES[name](), own, horizons),
@@ -69,8 +58,9 @@ def _rolling(model: Any, values: Floats, own: OwnData, horizons: Sequence[int]) 
         target = origins + dt - 1
         seen = torch.from_numpy(there)[target]
         x = torch.from_numpy(series)[target][seen, None]
-        density = DiagonalNormal(means[seen, dt - 1, None], sigmas[seen, dt - 1, None].log())
-        scores[dt] = gaussian_scores(density, x, torch.ones_like(x, dtype=torch.bool))
+        density = Normals(DiagonalNormal(means[None, seen, dt - 1, None], sigmas[None, seen, dt - 1, None].log()))
+        every = torch.ones_like(x, dtype=torch.bool)
+        scores[dt] = density_scores(density, density.log_prob(x, every), x, every)
     return scores
 
 

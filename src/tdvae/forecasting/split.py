@@ -7,19 +7,22 @@ target may look back at all earlier steps. So each test window begins with steps
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 
 from tdvae.data.arrays import share_sizes
 from tdvae.errors import InputError
+from tdvae.forecasting.series import Array
 from tdvae.types import Sequences
 
 SHARES = (0.8, 0.1, 0.1)
-MANY = 10  # from so many sequences on, they are split by sequence
+MANY = 10  # at or above this count, split by sequence
+MOST_WINDOWS = 2**20  # of the training part: the stride of a longer one grows
 MOST_HELD_OUT = 512  # windows of the test part: more take time and change no conclusion
 SplitBy = Literal["auto", "time", "sequence"]
 
@@ -34,10 +37,6 @@ class Span:
 
     def __len__(self) -> int:
         return max(0, self.stop - self.start)
-
-    @property
-    def piece(self) -> tuple[int, int, int]:
-        return self.sequence, self.start, self.stop
 
 
 @dataclass(frozen=True)
@@ -174,9 +173,9 @@ class Windows:
     lengths: Tensor  # (n,)
 
     @classmethod
-    def of(cls, sequences: Sequences, spans: Iterable[tuple[int, int, int]]) -> Windows:
-        """Windows (sequence, start, stop)."""
-        rows, starts, stops = torch.tensor(list(spans), dtype=torch.long).unbind(1)
+    def of(cls, sequences: Sequences, spans: Array) -> Windows:
+        """Windows (n, 3): sequence, start, stop."""
+        rows, starts, stops = torch.from_numpy(np.asarray(spans, dtype=np.int64)).unbind(1)
         return cls(sequences, rows, starts, stops - starts)
 
     def __len__(self) -> int:
@@ -184,15 +183,21 @@ class Windows:
 
     def select(self, index: Tensor | slice) -> Sequences:
         rows, starts, lengths = self.rows[index], self.starts[index], self.lengths[index]
-        step = torch.arange(int(lengths.max()))
-        real = step < lengths[:, None]
-        place = (starts[:, None] + step).clamp(max=self.sequences.horizon - 1)
+        first, longest = int(starts[0]), int(lengths.max())
+        together = bool((starts == first).all())
+        padding = torch.arange(longest) >= lengths[:, None]
+        place = starts[:, None] + torch.arange(0 if together else longest)
+        in_order = len(rows) == len(self.sequences) and bool((rows == torch.arange(len(rows))).all())
 
         def cut(tensor: Tensor) -> Tensor:
-            taken = tensor[rows[:, None], place]
-            inside = real.view(*real.shape, *[1] * (taken.ndim - 2))
-            return torch.where(inside, taken, torch.zeros_like(taken))
+            if together:
+                taken = tensor[:, first : first + longest]
+                taken = taken if in_order else taken[rows]
+            else:
+                taken = tensor[rows[:, None], place.clamp(max=self.sequences.horizon - 1)]
+            return taken.masked_fill(padding.view(*padding.shape, *[1] * (taken.ndim - 2)), 0) if ragged else taken
 
+        ragged = bool(padding.any())
         tensors = {name: cut(tensor) for name, tensor in self.sequences.named().items() if name != "lengths"}
         return replace(self.sequences, lengths=lengths, **tensors)
 
@@ -200,10 +205,11 @@ class Windows:
         return self.select(slice(None))
 
 
-def default_window(spans: Sequence[Span], longest_jump: int) -> int:
-    """The length of windows for sequences that were split by time."""
+def default_window(spans: Sequence[Span], longest_jump: int, season: int = 0) -> int:
+    """The length of windows for sequences that were split by time: long enough to see a season before a jump."""
     longest = max(map(len, spans))
-    return max(longest_jump + 1, min(max(100, 5 * longest_jump), longest // 2))
+    usual = max(longest_jump + 1, min(max(100, 5 * longest_jump), longest // 2))
+    return max(usual, season + longest_jump) if season + longest_jump <= 2 * longest // 3 else usual
 
 
 def check_window(window: int, spans: Sequence[Span], longest_jump: int) -> None:
@@ -215,57 +221,62 @@ def check_window(window: int, spans: Sequence[Span], longest_jump: int) -> None:
         )
 
 
-def training_windows(spans: Sequence[Span], window: int | None, stride: int) -> list[tuple[int, int, int]]:
-    """Windows inside the spans, every ``stride`` steps; the last ends with its span. None: the spans as they are."""
+def whole_spans(spans: Sequence[Span]) -> Array:
+    """The spans as they are, as windows (n, 3)."""
+    return np.array([(span.sequence, span.start, span.stop) for span in spans], dtype=np.int64)
+
+
+def training_windows(spans: Sequence[Span], window: int | None, stride: int) -> Array:
+    """Windows (n, 3) inside the spans, every ``stride`` steps; the last ends with its span. None: whole spans."""
     if window is None:
-        return [span.piece for span in spans]
+        return whole_spans(spans)
+    stride = max(stride, sum(map(len, spans)) // MOST_WINDOWS)
     cut = []
     for span in spans:
-        starts = list(range(span.start, max(span.start, span.stop - window) + 1, stride))
-        if starts[-1] + window < span.stop:
-            starts.append(span.stop - window)
-        cut += [(span.sequence, start, min(start + window, span.stop)) for start in starts]
-    return cut
+        last = max(span.start, span.stop - window)
+        starts = np.arange(span.start, last + 1, stride)
+        starts = np.append(starts, last) if starts[-1] < last else starts
+        stops = np.minimum(starts + window, span.stop)
+        cut.append(np.stack([np.full_like(starts, span.sequence), starts, stops], axis=1))
+    return np.concatenate(cut)
 
 
-def validation_windows(spans: Sequence[Span], window: int | None, longest_jump: int) -> list[tuple[int, int, int]]:
+def validation_windows(spans: Sequence[Span], window: int | None, longest_jump: int) -> Array:
     """Windows for the validation loss: inside the spans, like those of the training.
 
     A short span has several overlapping ones of half its length, since one window gives a noisy loss.
     """
     if window is None:
-        return [span.piece for span in spans]
+        return whole_spans(spans)
     cut = []
     for span in spans:
         length = min(window, max(longest_jump + 1, len(span) // 2))
-        cut += training_windows([span], length, max(1, length // 8))
-    return _thinned(cut)
+        cut.append(training_windows([span], length, max(1, length // 8)))
+    return _thinned(np.concatenate(cut))
 
 
-def held_out_windows(
-    spans: Sequence[Span], window: int | None, longest_jump: int, history: bool
-) -> tuple[list[tuple[int, int, int]], int]:
+def held_out_windows(spans: Sequence[Span], window: int | None, longest_jump: int, history: bool) -> tuple[Array, int]:
     """Windows that end with test targets, and the number of steps at the start of each that are context only.
 
     With ``history`` the steps before a span may be context. Windows then start at successive steps, so the end of the
     context is a rolling origin; sequences with too short a history are left out. Without it, all steps are targets.
     """
     if window is None:
-        return [span.piece for span in spans], 0
+        return whole_spans(spans), 0
     if not history:
         return _thinned(training_windows(spans, window, longest_jump)), 0
     context = min(window - longest_jump, max(span.start for span in spans))
-    cut = []
-    for span in spans:
-        if span.start < context:
-            continue
-        for target in range(span.start, span.stop - longest_jump + 1):
-            cut.append((span.sequence, target - context, target + longest_jump))
-    return _thinned(cut), context
+    targets = [
+        np.stack(np.broadcast_arrays(span.sequence, np.arange(span.start, span.stop - longest_jump + 1)), axis=1)
+        for span in spans
+        if span.start >= context
+    ]
+    rows, first = np.concatenate(targets).T
+    return _thinned(np.stack([rows, first - context, first + longest_jump], axis=1)), context
 
 
-def _thinned(cut: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+def _thinned(cut: Array) -> Array:
     """At most MOST_HELD_OUT of the windows, evenly spaced."""
     if len(cut) <= MOST_HELD_OUT:
         return cut
-    return [cut[index * len(cut) // MOST_HELD_OUT] for index in range(MOST_HELD_OUT)]
+    return cut[np.arange(MOST_HELD_OUT) * len(cut) // MOST_HELD_OUT]

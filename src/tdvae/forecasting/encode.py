@@ -1,7 +1,7 @@
 """From the user's units to the numbers that a model is given, and back.
 
 An encoding is fitted to the training part and stored with the run. Measurements are scaled, pictures become floats in
-[0, 1] with the channels first, and known inputs become the model's actions.
+[0, 1] with the channels first, and covariates become the model's actions. Missing values leave here as a mask.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from tdvae.data import from_arrays
 from tdvae.errors import InputError
-from tdvae.forecasting.grid import calendar_features
 from tdvae.forecasting.scaling import Scaling, unusual
-from tdvae.forecasting.series import Array, Series
+from tdvae.forecasting.series import Array, Series, blocks, calendar_features
 from tdvae.models.defaults import padded_size
 from tdvae.types import Sequences
 
@@ -25,8 +25,10 @@ FEW_VALUES = 20  # whole numbers with at most this many values, and more than tw
 LEAST_SIDE = 8  # of a picture, in pixels
 MOST_CHANNELS = 4
 LEAST_SHADES = 32  # bytes (T, rows, columns) with fewer values are taken for classes
+MOST_LOOKED_AT = 100_000  # rows, for notes about the values
 
 Kind = Literal["vector", "bits", "classes", "picture"]
+Pieces = Sequence[tuple[int, int, int]] | Array  # (sequence, start, stop) of each piece of the training part
 
 
 @dataclass(frozen=True)
@@ -54,27 +56,36 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class KnownInput:
-    """A known input: one-hot if it has classes, else scaled."""
+class Covariate:
+    """A covariate: one-hot if it has labels or classes, else scaled."""
 
     name: str
     classes: tuple[float, ...] = ()
+    labels: tuple[str, ...] = ()  # if it is a column of text
     shift: float = 0.0
     scale: float = 1.0
 
     @property
     def size(self) -> int:
-        return len(self.classes) or 1
+        return len(self.labels) or len(self.classes) or 1
 
-    def encode(self, values: Array, where: str) -> Array:
-        if not self.classes:
+    def encode(self, values: Array, labels: Sequence[str], where: str) -> Array:
+        """Numbers (T,), which stand for ``labels`` if there are any, as (T, size)."""
+        if bool(labels) != bool(self.labels):
+            expected, got = ("text", "numbers") if self.labels else ("numbers", "text")
+            raise InputError(f"covariate {self.name!r}: expected {expected}, as in training, got {got} in {where}")
+        if not self.size > 1:
             return ((values - self.shift) / self.scale)[:, None]
-        one_hot = values[:, None] == np.array(self.classes)
+        if labels:
+            places = {label: place for place, label in enumerate(self.labels)}
+            values = np.array([places.get(label, -1) for label in labels])[values.astype(np.int64)]
+        one_hot = values[:, None] == (np.arange(self.size) if labels else np.array(self.classes))
         if not one_hot.any(1).all():
-            new = values[~one_hot.any(1)][0]
+            known = ", ".join(self.labels or (f"{value:g}" for value in self.classes))
+            new = sorted(set(labels) - set(self.labels)) or [f"{values[~one_hot.any(1)][0]:g}"]
             raise InputError(
-                f"known input {self.name!r}: expected one of the values of the training data, "
-                f"{', '.join(f'{value:g}' for value in self.classes)}; got {new:g} in {where}"
+                f"covariate {self.name!r}: expected one of the values of the training data, {known}; got {new[0]} in "
+                f"{where}"
             )
         return one_hot.astype(np.float64)
 
@@ -89,18 +100,17 @@ class Encoding:
     scaling: Scaling | None = None  # vector
     picture: Picture | None = None
     classes: int | None = None
-    known: tuple[KnownInput, ...] = ()
+    covariates: tuple[Covariate, ...] = ()
     calendar: tuple[str, ...] = ()
 
     @classmethod
-    def fit(cls, series: Series, training: Sequence[tuple[int, int, int]], calendar: bool = False) -> Encoding:
+    def fit(cls, series: Series, training: Pieces, calendar: bool = False) -> Encoding:
         """Fit to the training part: (sequence, start, stop) of each of its pieces."""
         pieces = [series.x[n][start:stop] for n, start, stop in training]
         kind = kind_of(series)
         names = tuple(series.channels()) if kind != "picture" else ("x",)
-        known = tuple(_known_inputs(series, training))
         features = _calendar(series) if calendar else ()
-        common: dict[str, Any] = {"known": known, "calendar": features}
+        common: dict[str, Any] = {"covariates": tuple(_fit_covariates(series, training)), "calendar": features}
         if kind == "picture":
             return cls(kind, series.event_shape, names, picture=_fit_picture(series, pieces), **common)
         if kind == "vector":
@@ -112,20 +122,21 @@ class Encoding:
 
     @property
     def actions(self) -> int:
-        return sum(each.size for each in self.known) + 2 * len(self.calendar)
+        return sum(each.size for each in self.covariates) + 2 * len(self.calendar)
 
-    def notes(self, series: Series, training: Sequence[tuple[int, int, int]]) -> list[str]:
+    def notes(self, series: Series, training: Pieces) -> list[str]:
         """What the user should know about the encoding, in sentences."""
         notes = [
-            f"known input {each.name!r}: {len(each.classes)} whole numbers, taken for classes (one-hot)"
-            for each in self.known
-            if each.classes
+            f"covariate {each.name!r}: {each.size} {'texts' if each.labels else 'whole numbers'}, taken for classes "
+            "(one-hot)"
+            for each in self.covariates
+            if each.size > 1
         ]
-        if self.calendar:
-            notes.append(f"calendar: {', '.join(self.calendar)} as sine and cosine")
         if self.kind == "vector":
-            pooled = np.concatenate([series.x[n][start:stop].reshape(stop - start, -1) for n, start, stop in training])
-            notes += filter(None, map(unusual, self.channels, pooled.T))
+            pieces = [series.x[n][start:stop].reshape(stop - start, -1) for n, start, stop in training]
+            step = sum(map(len, pieces)) // MOST_LOOKED_AT + 1
+            some = np.concatenate([piece[:: min(step, len(piece))] for piece in pieces])[: 2 * MOST_LOOKED_AT]
+            notes += filter(None, map(unusual, self.channels, some.T))
         if self.picture is not None and series.x[0].dtype != np.uint8:
             notes.append(f"pictures: values from {self.picture.low:g} to {self.picture.high:g} in 256 levels")
         return notes
@@ -133,12 +144,42 @@ class Encoding:
     def sequences(self, series: Series) -> Sequences:
         """The observed steps of all sequences, as a model is given them."""
         self.check(series)
-        x = [self._encode(each) for each in series.x]
         actions = None
         if self.actions:
             actions = [self.inputs(series, n, 0, length) for n, length in enumerate(series.lengths)]
         rewards = None if series.rewards is None else [np.asarray(r, dtype=np.float32) for r in series.rewards]
-        return from_arrays(x, actions, rewards)
+        if self.scaling is None:
+            return from_arrays(
+                [each if self.picture is None else self.picture.encode(each) for each in series.x], actions, rewards
+            )
+        x, observed = self._scaled(series)
+        lengths = torch.tensor(series.lengths)
+        extra = {name: _padded(parts) for name, parts in (("actions", actions), ("rewards", rewards)) if parts}
+        sequences = Sequences(x, lengths, observed=observed, **extra)
+        if never := sequences.never_observed():
+            raise InputError(f"x: expected at least one observed value of {self.channels[never[0]]}, got none")
+        return sequences
+
+    def _scaled(self, series: Series) -> tuple[Tensor, Tensor | None]:
+        """x (N, T, *event), 0 where a number is missing, and what was observed; None if all of it was."""
+        assert self.scaling is not None
+        x = np.zeros((len(series), max(series.lengths), *self.event_shape), dtype=np.float32)
+        observed: Array | None = None
+        for sequences, steps, block in blocks(series.x):
+            scaled = self.scaling.apply(block)
+            there = np.isfinite(scaled)
+            if not there.all():
+                if np.isinf(scaled).any():
+                    worst = self.channels[int(np.isinf(scaled).reshape(-1, len(self.channels)).any(0).argmax())]
+                    raise InputError(f"x: expected {worst} in the range of the training data, got far larger numbers")
+                if observed is None:
+                    observed = np.zeros(x.shape, dtype=bool)
+                    for number, length in enumerate(series.lengths):
+                        observed[number, :length] = True
+                observed[sequences, steps] = there
+                scaled[~there] = 0
+            x[sequences, steps] = scaled
+        return torch.from_numpy(x), None if observed is None else torch.from_numpy(observed)
 
     def check(self, series: Series) -> None:
         """Raise if these are not sequences like those that the encoding was fitted to."""
@@ -146,36 +187,33 @@ class Encoding:
             raise InputError(
                 f"x: expected observations of shape {self.event_shape}, as in training, got {series.event_shape}"
             )
-        given = 0 if series.known is None else series.known[0].shape[1]
-        if given != len(self.known):
-            names = [each.name for each in self.known]
-            raise InputError(f"known: expected the inputs of the training, {names}, got {given} inputs")
+        given = 0 if series.covariates is None else series.covariates[0].shape[1]
+        if given != len(self.covariates):
+            names = [each.name for each in self.covariates]
+            raise InputError(f"covariates: expected those of the training, {names}, got {given}")
         if self.calendar and series.grids is None:
             raise InputError("calendar: expected time stamps, as in training, got a table without them")
 
     def inputs(self, series: Series, number: int, start: int, stop: int) -> Array:
-        """The known inputs of steps start … stop - 1 of a sequence, (stop - start, A)."""
+        """The covariates of steps start … stop - 1 of a sequence, (stop - start, A)."""
         parts = []
-        if self.known:
-            assert series.known is not None
-            raw = series.known[number]
+        if self.covariates:
+            assert series.covariates is not None
+            raw = series.covariates[number]
             if len(raw) < stop:
-                names, seen = ", ".join(each.name for each in self.known), series.lengths[number]
+                names, seen = ", ".join(each.name for each in self.covariates), series.lengths[number]
                 raise InputError(
-                    f"known: expected {names} for {stop - seen} steps after the last observation of "
+                    f"covariates: expected {names} for {stop - seen} steps after the last observation of "
                     f"{series.name(number)}, got {len(raw) - seen}; add rows with empty values"
                 )
-            where = series.source
-            parts = [each.encode(raw[start:stop, place], where) for place, each in enumerate(self.known)]
+            parts = [
+                each.encode(values, labels, series.source)
+                for each, values, labels in zip(self.covariates, raw[start:stop].T, series.labels, strict=True)
+            ]
         if self.calendar:
             assert series.grids is not None
             parts.append(calendar_features(series.grids[number], np.arange(start, stop), self.calendar))
         return np.concatenate(parts, axis=1).astype(np.float32)
-
-    def _encode(self, x: Array) -> Array:
-        if self.scaling is not None:
-            return self.scaling.apply(x)
-        return x if self.picture is None else self.picture.encode(x)
 
     def decode(self, values: Tensor | Array) -> Array:
         """Numbers of the model (…, *event of the model) in the user's units, (…, *event), in double precision."""
@@ -193,7 +231,7 @@ class Encoding:
             "scaling": None if self.scaling is None else self.scaling.describe(),
             "picture": None if self.picture is None else asdict(self.picture),
             "classes": self.classes,
-            "known": [asdict(each) for each in self.known],
+            "covariates": [asdict(each) for each in self.covariates],
             "calendar": list(self.calendar),
         }
 
@@ -206,7 +244,10 @@ class Encoding:
             None if values["scaling"] is None else Scaling.from_description(values["scaling"]),
             None if values["picture"] is None else Picture(**values["picture"]),
             values["classes"],
-            tuple(KnownInput(**{**each, "classes": tuple(each["classes"])}) for each in values["known"]),
+            tuple(
+                Covariate(**{**each, "classes": tuple(each["classes"]), "labels": tuple(each["labels"])})
+                for each in values["covariates"]
+            ),
             tuple(values["calendar"]),
         )
 
@@ -252,30 +293,43 @@ def _fit_picture(series: Series, pieces: list[Array]) -> Picture:
 
 
 def _check_seen(names: Sequence[str], pieces: list[Array]) -> None:
-    seen = np.any([np.isfinite(piece).any(0).ravel() for piece in pieces], axis=0)
+    seen = np.any([np.isfinite(block).any((0, 1)).ravel() for _, _, block in blocks(pieces)], axis=0)
     for name, some in zip(names, seen, strict=True):
         if not some:
             raise InputError(f"{name}: expected numbers in the training part, got only missing values")
 
 
-def _known_inputs(series: Series, training: Sequence[tuple[int, int, int]]) -> list[KnownInput]:
-    if series.known is None:
+def _padded(parts: list[Array]) -> Tensor:
+    return torch.nn.utils.rnn.pad_sequence([torch.from_numpy(part) for part in parts], batch_first=True)
+
+
+def _fit_covariates(series: Series, training: Pieces) -> list[Covariate]:
+    if series.covariates is None:
         return []
-    everything = np.concatenate(series.known)
-    seen = np.concatenate([series.known[n][start:stop] for n, start, stop in training])
-    names = series.columns.known
-    if len(names) != everything.shape[1]:
+    count, names = series.covariates[0].shape[1], series.columns.covariates
+    if len(names) != count:
         stem = names[0] if names else "actions"
-        names = tuple(f"{stem}_{place}" for place in range(everything.shape[1])) if everything.shape[1] > 1 else (stem,)
-    scaling = Scaling.fit([seen])
-    inputs = []
+        names = tuple(f"{stem}_{place}" for place in range(count)) if count > 1 else (stem,)
+    scaling = Scaling.fit([series.covariates[n][start:stop] for n, start, stop in training])
+    fitted = []
     for place, name in enumerate(names):
-        values = np.unique(everything[:, place])
-        if series.whole[place] and 2 < len(values) <= FEW_VALUES:
-            inputs.append(KnownInput(name, tuple(map(float, values))))
+        if labels := series.labels[place]:
+            fitted.append(Covariate(name, labels=labels if len(labels) > 1 else (*labels, "")))
+        elif series.whole[place] and 2 < len(values := _few_values(series.covariates, place)) <= FEW_VALUES:
+            fitted.append(Covariate(name, classes=tuple(values)))
         else:
-            inputs.append(KnownInput(name, (), float(scaling.shift[place]), float(scaling.scale[place])))
-    return inputs
+            fitted.append(Covariate(name, shift=float(scaling.shift[place]), scale=float(scaling.scale[place])))
+    return fitted
+
+
+def _few_values(parts: list[Array], place: int) -> list[float]:
+    """The values of one column, in order; no more of them than show that they are many."""
+    found: set[float] = set()
+    for _, _, block in blocks(parts):
+        found.update(np.unique(block[..., place]).tolist())
+        if len(found) > FEW_VALUES:
+            break
+    return sorted(found)
 
 
 def _calendar(series: Series) -> tuple[str, ...]:
@@ -284,11 +338,11 @@ def _calendar(series: Series) -> tuple[str, ...]:
         raise InputError("calendar: expected time stamps with dates; name their column with time")
     features = []
     for name in series.grids[0].calendar():
-        values = [
-            calendar_features(grid, np.arange(length), [name])
-            for grid, length in zip(series.grids, series.lengths, strict=True)
-        ]
-        if len(np.unique(np.round(np.concatenate(values), 9), axis=0)) > 1:
+        values = []
+        for grid, length in list(zip(series.grids, series.lengths, strict=True))[:100]:
+            some = np.concatenate([np.arange(min(length, 400)), np.linspace(0, length - 1, 400).astype(np.int64)])
+            values.append(calendar_features(grid, some, [name]))
+        if np.ptp(np.concatenate(values), axis=0).max() > 1e-9:
             features.append(name)
     if not features:
         raise InputError(

@@ -1,0 +1,371 @@
+"""Tables as sequences: DataFrames and Series of pandas and polars.
+
+A table is one long series, or holds several of them in long format (one row per sequence and time). Time stamps are
+placed on a regular grid. In messages, rows are counted from 1, without the heading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tdvae.errors import InputError
+from tdvae.forecasting import cells
+from tdvae.forecasting.series import Array, Columns, Grid, Series, find_grid, place
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SERIES_ID = "series"  # the id column of several tables that are put together
+LEAST_COUNTED = 3  # rows of a column that counts rows
+
+
+def is_frame(source: object) -> bool:
+    """Whether this is a DataFrame or Series of pandas or polars; neither is imported for the answer."""
+    kind = type(source)
+    return kind.__name__ in ("DataFrame", "Series") and kind.__module__.split(".")[0] in ("pandas", "polars")
+
+
+def named_frames(source: object) -> dict[str, Any] | None:
+    """Several tables by name, if a list or mapping holds nothing else. A list of named Series has their names."""
+    if isinstance(source, Mapping):
+        found = {str(name): table for name, table in source.items()}
+    elif isinstance(source, list | tuple):
+        names = [str(getattr(table, "name", None) or number) for number, table in enumerate(source)]
+        found = dict(zip(names if len(set(names)) == len(names) else map(str, range(len(names))), source, strict=True))
+    else:
+        return None
+    return found if found and all(map(is_frame, found.values())) else None
+
+
+def require_pandas() -> Any:
+    try:
+        import pandas
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            f"tables: expected the packages pandas and pyarrow, got {error}; pip install 'tdvae[tables]'"
+        ) from error
+    return pandas
+
+
+def from_frames(tables: Mapping[str, Any], columns: Columns) -> Series:
+    """The sequences of several tables; with the names of the tables as ids."""
+    pandas = require_pandas()
+    frames = {name: _to_pandas(table) for name, table in tables.items()}
+    if all(frame.shape[1] == 1 for frame in frames.values()):
+        frames = {name: frame.set_axis(["value"], axis=1) for name, frame in frames.items()}
+    first, *others = frames.items()
+    for name, frame in others:
+        if list(frame.columns) != list(first[1].columns):
+            raise InputError(
+                f"data: expected the same columns in all tables, got {list(first[1].columns)[:5]} in {first[0]} and "
+                f"{list(frame.columns)[:5]} in {name}"
+            )
+    if columns.id not in (None, SERIES_ID):
+        return from_frame(pandas.concat(frames.values(), ignore_index=True), columns)
+    tidy = {name: _with_index(frame, columns) for name, frame in frames.items()}
+    columns = next(iter(tidy.values()))[1]
+    together = pandas.concat([frame.assign(**{SERIES_ID: name}) for name, (frame, _) in tidy.items()])
+    return from_frame(together.reset_index(drop=True), replace(columns, id=SERIES_ID))
+
+
+def from_frame(frame: Any, columns: Columns, source: str = "data", notes: tuple[str, ...] = ()) -> Series:
+    """The sequences of a table.
+
+    Without ``columns.time``, an index of time stamps is the time; else a column of dates, if there is exactly one;
+    else rows follow each other. ``columns.time`` may also name that index, which is called "time" if it has no name.
+    The other levels of an index of several levels are the id. Without ``columns.values``, all columns without another
+    role are targets, but for those that count rows.
+    """
+    frame, columns = _with_index(_to_pandas(frame), columns)
+    frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
+    if columns.id == SERIES_ID and SERIES_ID not in frame.columns:
+        columns = replace(columns, id=None)
+    return _Reader(frame, columns, source, list(notes)).series()
+
+
+def _to_pandas(table: Any) -> pd.DataFrame:
+    pandas = require_pandas()
+    if not isinstance(table, pandas.DataFrame | pandas.Series):
+        table = table.to_pandas()
+    return table.to_frame(table.name or "value") if isinstance(table, pandas.Series) else table
+
+
+def _with_index(frame: pd.DataFrame, columns: Columns) -> tuple[pd.DataFrame, Columns]:
+    """The frame with the levels of its index as columns, if they are times or ids."""
+    pandas = require_pandas()
+    index = frame.index
+    levels = [index.get_level_values(level) for level in range(index.nlevels)]
+    dated = [isinstance(level, pandas.DatetimeIndex | pandas.PeriodIndex) for level in levels]
+    names = [str(level.name or ("time" if date else SERIES_ID)) for level, date in zip(levels, dated, strict=True)]
+    own = {*map(str, frame.columns)}
+    if index.nlevels == 1 and not (dated[0] or (levels[0].name and names[0] in columns.named and names[0] not in own)):
+        return frame, columns
+    if dated.count(True) == 1 and columns.time is not None and columns.time != names[dated.index(True)]:
+        dated = [False] * len(dated)
+        if index.nlevels == 1:
+            return frame, columns
+    frame = frame.reset_index(drop=True)
+    ids = []
+    for name, level, date in zip(names, levels, dated, strict=True):
+        if name in own:
+            raise InputError(f"columns: expected other names than those of the index, got {name!r} in both")
+        frame = frame.assign(**{name: pandas.Series(level).to_numpy() if level.dtype.kind in "OM" else level})
+        if date and columns.time is None:
+            columns = replace(columns, time=name)
+        elif name not in columns.named:
+            ids.append(name)
+    if (ids and columns.id is None) or columns.id == ", ".join(ids):
+        if len(ids) > 1:
+            joined = frame[ids[0]].astype(str).str.cat([frame[name].astype(str) for name in ids[1:]], sep=", ")
+            frame = frame.drop(columns=ids).assign(**{", ".join(ids): joined})
+        columns = replace(columns, id=", ".join(ids))
+    return frame, columns
+
+
+@dataclass
+class _Reader:
+    """One table on its way to `Series`."""
+
+    frame: pd.DataFrame
+    columns: Columns
+    source: str
+    notes: list[str]
+    ignored: tuple[str, ...] = ()
+
+    def series(self) -> Series:
+        self._check_columns()
+        if len(self.frame) < 2:
+            raise InputError(f"file: expected at least two rows, got {len(self.frame)} in {self.source}")
+        if self.columns.time is None and len(found := self._date_columns()) == 1:
+            self.columns = replace(self.columns, time=found[0])
+        ids, members = self._members()
+        members, grids, steps = self._placed(members)
+        if not self.columns.values:
+            self._choose_targets(members)
+        values = self._values()
+        covariates, labels = self._covariates()
+        x, inputs, kept, starts = [], [], [], []
+        for number, rows in enumerate(members):
+            own, step = _rows(values, rows), None if steps is None else steps[number]
+            seen = np.flatnonzero(np.isfinite(own).any(1))
+            if not len(seen):
+                self.notes.append(f"{self.columns.id} {ids[number]}: left out, because it has only missing values")
+                continue
+            first, last = (int(at if step is None else step[at]) for at in (seen[0], seen[-1]))
+            x.append(_on_grid(own, step)[first : last + 1])
+            inputs.append(_carried_forward(_on_grid(_rows(covariates, rows), step))[first:])
+            kept.append(number)
+            if grids is not None:
+                starts.append(grids[number].later(first))
+        return Series(
+            x,
+            self.columns,
+            covariates=inputs if self.columns.covariates else None,
+            whole=tuple(self._is_whole(name) for name in self.columns.covariates),
+            labels=labels,
+            ids=[ids[number] for number in kept] if self.columns.id is not None else None,
+            groups=self._groups([members[number] for number in kept]),
+            grids=None if grids is None else starts,
+            source=self.source,
+            ignored=self.ignored,
+            notes=tuple(self.notes),
+        )
+
+    def _check_columns(self) -> None:
+        have, given = set(self.frame.columns), self.columns.named
+        if len(have) < self.frame.shape[1]:
+            names = list(self.frame.columns)
+            raise InputError(f"columns: expected names that differ, got {_first_repeated(names)!r} twice")
+        for name in given:
+            if name not in have:
+                shown = ", ".join(map(repr, list(self.frame.columns)[:20]))
+                raise InputError(f"columns: expected {name!r} in {self.source}, which has {shown}")
+        if len(set(given)) < len(given):
+            raise InputError(f"columns: expected one role for each column, got {_first_repeated(given)!r} in two")
+
+    def _date_columns(self) -> list[str]:
+        free = [name for name in self.frame.columns if name not in set(self.columns.named)]
+        return [name for name in free if cells.looks_like_dates(self.frame[name])]
+
+    def _choose_targets(self, members: list[Array]) -> None:
+        """All columns without a role are targets, but for those that count rows."""
+        roles = set(self.columns.named)
+        free = [name for name in self.frame.columns if name not in roles]
+        counting = [name for name in free if self._counts_rows(name, members)]
+        if len(counting) < len(free):
+            self.ignored = tuple(counting)
+            free = [name for name in free if name not in counting]
+        if not free:
+            raise InputError(f"values: expected at least one column to forecast in {self.source}, got none")
+        self.columns = replace(self.columns, values=tuple(free))
+
+    def _counts_rows(self, name: str, members: list[Array]) -> bool:
+        column = self.frame[name]
+        if getattr(column.dtype, "kind", "O") not in "iu" or len(column) < LEAST_COUNTED:
+            return False
+        values = column.to_numpy()
+        return all((np.diff(_rows(values, rows)) == 1).all() for rows in members)
+
+    def _values(self) -> Array:
+        values = np.empty((len(self.frame), len(self.columns.values)))
+        for place_, name in enumerate(self.columns.values):
+            values[:, place_] = self._numbers(name)
+            if np.isnan(values[:, place_]).all():
+                raise InputError(f"column {name!r}: expected numbers, got only missing values in {self.source}")
+        return values
+
+    def _covariates(self) -> tuple[Array, tuple[tuple[str, ...], ...]]:
+        """(rows, A) and, for columns of text, the texts that their numbers stand for."""
+        values, labels = np.zeros((len(self.frame), len(self.columns.covariates))), []
+        for place_, name in enumerate(self.columns.covariates):
+            column = self.frame[name]
+            texts: tuple[str, ...] = ()
+            numbers, wrong = cells.numbers(column, self.columns.decimal)
+            if wrong.any():
+                from pandas import factorize
+
+                codes, found = factorize(column.astype("string").str.strip(), sort=True)
+                numbers, texts = np.where(codes < 0, np.nan, codes.astype(np.float64)), tuple(map(str, found))
+            if np.isnan(numbers).any():
+                row = int(np.isnan(numbers).argmax())
+                raise InputError(
+                    f"column {name!r}: expected a covariate in every row, got none in row {row + 1} of {self.source}"
+                )
+            values[:, place_] = numbers
+            labels.append(texts)
+        return values, tuple(labels)
+
+    def _numbers(self, name: str) -> Array:
+        """A column as float64, with NaN for missing cells."""
+        found, wrong = cells.numbers(self.frame[name], self.columns.decimal)
+        if wrong.any():
+            row = int(wrong.argmax())
+            text = wrong.mean() > 0.5
+            hint = "a column of text or dates can be a covariate, the id or the group; or name the columns to forecast"
+            raise InputError(
+                f"column {name!r}: expected numbers, got {str(self.frame[name].iloc[row])!r} in row {row + 1} of "
+                f"{self.source}{f'; {hint} with values' if text else ''}"
+            )
+        if np.isinf(found).any():
+            row = int(np.isinf(found).argmax())
+            raise InputError(
+                f"column {name!r}: expected finite numbers, got infinity in row {row + 1} of {self.source}"
+            )
+        return found
+
+    def _is_whole(self, name: str) -> bool:
+        column = self.frame[name]
+        if cells.is_text(column):
+            return bool(column.astype("string").str.strip().str.fullmatch(r"[+-]?\d+").all())
+        return getattr(column.dtype, "kind", "O") in "iu"
+
+    def _members(self) -> tuple[list[str], list[Array]]:
+        """The ids in the order of their first rows, and the rows of each."""
+        if self.columns.id is None:
+            return [""], [np.arange(len(self.frame))]
+        from pandas import factorize
+
+        column = self.frame[self.columns.id]
+        missing = (column.isna() | (column.astype("string").str.strip() == "")).to_numpy(dtype=bool)
+        if missing.any():
+            raise InputError(
+                f"column {self.columns.id!r}: expected an id in every row, got none in row {missing.argmax() + 1}"
+            )
+        codes, names = factorize(column.astype(str))
+        rows = np.argsort(codes, kind="stable")
+        return [str(name) for name in names], np.split(rows, np.cumsum(np.bincount(codes))[:-1])
+
+    def _groups(self, members: list[Array]) -> list[str] | None:
+        if self.columns.group is None:
+            return None
+        column = self.frame[self.columns.group].astype(str).to_numpy()
+        groups = []
+        for rows in members:
+            own = np.unique(column[rows])
+            if len(own) > 1:
+                raise InputError(
+                    f"column {self.columns.group!r}: expected one group for each sequence, got {own[0]!r} and "
+                    f"{own[1]!r} in rows {rows[0] + 1} to {rows[-1] + 1}"
+                )
+            groups.append(str(own[0]))
+        return groups
+
+    def _placed(self, members: list[Array]) -> tuple[list[Array], list[Grid] | None, list[Array] | None]:
+        """The rows of each sequence in the order of time, its grid and the steps of its rows."""
+        name = self.columns.time
+        if name is None:
+            return members, None, None
+        times, zone = cells.times(self.frame[name], name, self.source, self.columns.date_format, self.columns.time_zone)
+        zero = np.zeros(1, dtype=np.diff(times[:2]).dtype)
+        if all((np.diff(_rows(times, rows)) < zero).all() for rows in members):
+            members = [rows[::-1] for rows in members]  # newest first
+        for rows in members:
+            back = np.flatnonzero(np.diff(_rows(times, rows)) <= zero)
+            if len(back):
+                raise InputError(self._disorder(times, rows[back[0]], rows[back[0] + 1]))
+        shown = f"column {name!r}"
+        common = find_grid([_rows(times, rows) for rows in members], shown, zone)
+        placed = [place(_rows(times, rows), common, rows + 1, shown) for rows in members]
+        return members, [own for own, _ in placed], [steps for _, steps in placed]
+
+    def _disorder(self, times: Array, before: int, row: int) -> str:
+        what = "the same time as" if times[before] == times[row] else "an earlier time than"
+        advice = "sort the table by time" if times[before] != times[row] else "keep one row for each time"
+        if self.columns.id is None and (found := self._id_columns(times)):
+            advice = f"name the column that tells the series apart with id, which may be {found[0]!r}"
+        elif self.columns.id is None:
+            advice += ", or name the column that tells series apart with id"
+        return (
+            f"column {self.columns.time!r}: expected times that increase, got {what} in row {before + 1} in row "
+            f"{row + 1} ({times[row]}) of {self.source}; {advice}"
+        )
+
+    def _id_columns(self, times: Array) -> list[str]:
+        """Columns whose values separate the rows into series in which time increases."""
+        from pandas import factorize
+
+        found = []
+        for name in (name for name in self.frame.columns if name not in (self.columns.time, *self.columns.values)):
+            codes = factorize(self.frame[name])[0]
+            order = np.argsort(codes, kind="stable")
+            same = np.diff(codes[order]) == 0
+            if (
+                2 * codes.max() < len(codes)
+                and (np.diff(times[order])[same] > np.zeros(1, np.diff(times[:2]).dtype)).all()
+            ):
+                found.append(str(name))
+        return found
+
+
+def _first_repeated(names: list[str]) -> str:
+    seen: set[str] = set()
+    return next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+
+
+def _rows(values: Array, rows: Array) -> Array:
+    """Some rows; a view if they follow each other."""
+    if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
+        return values[rows[0] : rows[-1] + 1]
+    return values[rows]
+
+
+def _on_grid(values: Array, steps: Array | None) -> Array:
+    """The rows at their steps, with NaN at steps without a row."""
+    if steps is None or steps[-1] + 1 == len(values):
+        return values
+    filled = np.full((int(steps[-1]) + 1, *values.shape[1:]), np.nan)
+    filled[steps] = values
+    return filled
+
+
+def _carried_forward(covariates: Array) -> Array:
+    """Covariates at steps without a row: those of the row before."""
+    if covariates.shape[1] == 0:
+        return covariates
+    last = np.maximum.accumulate(np.where(np.isnan(covariates[:, 0]), 0, np.arange(len(covariates))))
+    return covariates[last]

@@ -1,0 +1,211 @@
+"""Files of tables as DataFrames: text (CSV), Parquet, Excel. How much a file may unpack to is limited."""
+
+from __future__ import annotations
+
+import os
+import re
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tdvae.errors import InputError
+from tdvae.forecasting.cells import guess_decimal, null_values
+from tdvae.forecasting.frames import from_frame, require_pandas
+from tdvae.forecasting.series import Columns, Series
+from tdvae.storage.files import check_content, most_content
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TEXT_FILES, PARQUET_FILES, EXCEL_FILES = (".csv", ".tsv", ".txt"), (".parquet", ".pq"), (".xlsx",)
+COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}  # of text files
+SAMPLE = 2**20  # bytes at the start of a text file, from which separators are guessed
+LONGEST_HEADING = 2**24  # bytes
+TEXT_BYTES = 64  # that a cell of text is expected to take
+
+
+def read_table(path: Path, columns: Columns) -> Series:
+    """The sequences of a table in a file."""
+    ending = path.suffix.lower()
+    if ending in PARQUET_FILES:
+        return from_frame(_read_parquet(path), columns, str(path))
+    if ending in EXCEL_FILES:
+        return from_frame(_read_excel(path), columns, str(path))
+    return _read_text(path, columns, COMPRESSED.get(ending))
+
+
+class _Bounded:
+    """The content of a file, unpacked, of which at most `most_content` can be read."""
+
+    def __init__(self, path: Path, compression: str | None) -> None:
+        import pyarrow
+
+        self.path, self.left = path, most_content(path)
+        raw = pyarrow.OSFile(os.fspath(path))
+        self.stream = raw if compression is None else pyarrow.CompressedInputStream(raw, compression)
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        content: bytes = self.stream.read(min(size, self.left + 1) if size >= 0 else self.left + 1)
+        self.left -= len(content)
+        if self.left < 0:
+            check_content(self.path, most_content(self.path) + 1)
+        return content
+
+    def close(self) -> None:
+        self.closed = True
+        self.stream.close()
+
+    @contextmanager
+    def closing(self) -> Iterator[_Bounded]:
+        try:
+            yield self
+        finally:
+            self.close()
+
+
+def _read_text(path: Path, columns: Columns, compression: str | None) -> Series:
+    """A CSV file, by pyarrow. Columns of which not all cells are numbers stay text, and `cells` reads them."""
+    require_pandas()
+    import pyarrow
+
+    try:
+        heading, lines = _sample(path, compression)
+        sep = columns.sep or _separator(heading)
+        cells = [cell.strip(' "') for line in lines[:1000] for cell in line.split(sep)]
+        decimal = columns.decimal or guess_decimal(cells, sep)
+        try:
+            table = _parse(path, compression, columns, sep, decimal, len(heading))
+        except pyarrow.ArrowInvalid as error:
+            if "conversion error" not in str(error):
+                raise
+            # Types are inferred from the first rows; where later ones differ, every cell is read as text.
+            table = _parse(path, compression, columns, sep, decimal, len(heading), as_text=True)
+        _check_heading(table.column_names, path)
+    except UnicodeDecodeError as error:
+        raise InputError(f"file: expected a CSV file in UTF-8, got {path}") from error
+    except InputError:
+        raise
+    except (OSError, pyarrow.ArrowException) as error:
+        raise InputError(f"file: expected a complete CSV file, got {path} ({one_line(error)})") from error
+    frame = table.to_pandas(date_as_object=False, split_blocks=True, self_destruct=True)
+    del table
+    notes = () if decimal == "." else ("numbers: with decimal commas",)
+    series = from_frame(frame, replace(columns, decimal=decimal), str(path), notes)
+    return replace(series, columns=replace(series.columns, decimal=columns.decimal))
+
+
+def _sample(path: Path, compression: str | None) -> tuple[str, list[str]]:
+    """The heading and some of the lines after it."""
+    with _Bounded(path, compression).closing() as file:
+        content = file.read(SAMPLE)
+        while b"\n" not in content and len(content) < LONGEST_HEADING and (more := file.read(SAMPLE)):
+            content += more
+    heading, _, rest = content.partition(b"\n")
+    if not heading.strip():
+        raise InputError(f"file: expected a CSV file with a heading, got the empty file {path}")
+    if len(heading) >= LONGEST_HEADING:
+        raise InputError(f"file: expected a heading of at most {LONGEST_HEADING:,} bytes, got more in {path}")
+    return heading.decode("utf-8-sig"), rest.decode("utf-8", errors="replace").splitlines()
+
+
+def _separator(heading: str) -> str:
+    """The most frequent separator outside of quotes; with a single column, one that is no decimal comma."""
+    bare = re.sub(r'"[^"]*"', "", heading)
+    best = max(",;\t|", key=bare.count)
+    return best if bare.count(best) else ";"
+
+
+def _parse(
+    path: Path, compression: str | None, columns: Columns, sep: str, decimal: str, heading: int, as_text: bool = False
+) -> Any:
+    import pyarrow
+    from pyarrow import csv
+
+    text = [name for name in (columns.id, columns.group, columns.time) if name is not None]
+    read_options = csv.ReadOptions(use_threads=False, block_size=max(2**20, 2 * heading))
+    convert = csv.ConvertOptions(
+        column_types=dict.fromkeys(text, pyarrow.string()),
+        null_values=null_values(),
+        strings_can_be_null=False,
+        decimal_point=decimal,
+        timestamp_parsers=["%%"],  # times stay text: `cells` needs their offsets from UTC
+    )
+    if as_text:
+        with _Bounded(path, compression).closing() as file:
+            reader = csv.open_csv(
+                file, csv.ReadOptions(use_threads=False, block_size=read_options.block_size), csv.ParseOptions(sep)
+            )
+            names = reader.schema.names
+            reader.close()
+        convert.column_types = dict.fromkeys(names, pyarrow.string())
+    with _Bounded(path, compression).closing() as file:
+        return csv.read_csv(file, read_options, csv.ParseOptions(delimiter=sep), convert)
+
+
+def _check_heading(names: list[str], path: Path) -> None:
+    if all(_is_number(name) for name in names):
+        raise InputError(f"file: expected a heading with column names in the first line of {path}, got numbers")
+    if len(set(names)) < len(names):
+        repeated = min(name for name in set(names) if names.count(name) > 1) if len(names) < 1000 else "a name"
+        raise InputError(f"file: expected column names that differ, got {repeated!r} twice in {path}")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text.replace(",", "."))
+    except ValueError:
+        return False
+    return True
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    """A Parquet file, whose size in memory is computed from the number of rows: what is stored may be far smaller."""
+    require_pandas()
+    import pyarrow
+    from pyarrow import parquet, types
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+            text = [f.name for f in schema if types.is_string(f.type) or types.is_large_string(f.type)]
+            for column in schema:
+                if types.is_nested(column.type) or types.is_binary(column.type):
+                    raise InputError(
+                        f"column {column.name!r}: expected numbers, times or text, got {column.type} in {path}"
+                    )
+            check_content(path, rows * (8 * len(schema.names) + TEXT_BYTES * len(text)), "cells")
+        with parquet.ParquetFile(path, read_dictionary=text) as file:
+            table = file.read(use_threads=False)
+        return table.to_pandas(date_as_object=False)
+    except InputError:
+        raise
+    except (pyarrow.ArrowException, OSError, ValueError, KeyError) as error:
+        raise InputError(f"file: expected a complete Parquet file, got {path} ({one_line(error)})") from error
+
+
+def _read_excel(path: Path) -> pd.DataFrame:
+    """The first sheet of an Excel file."""
+    pandas = require_pandas()
+    try:
+        import openpyxl  # noqa: F401
+
+        with zipfile.ZipFile(path) as archive:
+            check_content(path, sum(member.file_size for member in archive.infolist()))
+        return pandas.read_excel(path, engine="openpyxl", na_values=null_values(), keep_default_na=False)
+    except InputError:
+        raise
+    except ImportError as error:
+        raise InputError(
+            f"file: expected the package openpyxl for Excel files, got {error}; pip install 'tdvae[tables]'"
+        ) from error
+    except Exception as error:  # whatever openpyxl and its XML reader raise for a damaged or hostile file
+        raise InputError(f"file: expected a complete Excel file, got {path} ({one_line(error)})") from error
+
+
+def one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= 160 else f"{text[:157]}..."
