@@ -34,17 +34,15 @@ def is_text(column: pd.Series) -> bool:
 
 def guess_decimal(cells: list[str], sep: str | None) -> str:
     """Point or comma. Where cells such as 1,234 leave it open, semicolons between cells suggest commas."""
-    grouped = re.compile(r"[+-]?[1-9]\d{0,2}([.,]\d{3})+")
-    marks = [text[-1 - len(text.replace(",", ".").rpartition(".")[2])] for text in cells if _has_one_mark(text)]
-    open_ = [text for text in cells if _has_one_mark(text) and grouped.fullmatch(text)]
-    if len(marks) > len(open_):
-        sure = [mark for text, mark in zip(filter(_has_one_mark, cells), marks, strict=True) if text not in open_]
-        return "," if sure.count(",") > sure.count(".") else "."
-    return "," if sep == ";" and marks.count(",") else "."
-
-
-def _has_one_mark(text: str) -> bool:
-    return re.fullmatch(r"[+-]?\d[\d.,]*[.,]\d+", text) is not None
+    found = {".": 0, ",": 0}
+    for text in cells:
+        for mark, group in (".,", ",."):
+            alone = rf"[+-]?\d+\{mark}\d+" if not re.fullmatch(rf"[+-]?[1-9]\d{{0,2}}\{mark}\d{{3}}", text) else "(?!)"
+            grouped = rf"[+-]?\d{{1,3}}(\{group}\d{{3}})+\{mark}\d+|[+-]?\d{{1,3}}(\{group}\d{{3}}){{2,}}"
+            found[mark] += re.fullmatch(f"{alone}|{grouped}", text) is not None
+    if found["."] == found[","]:
+        return "," if sep == ";" and any("," in text for text in cells if re.fullmatch(r"[+-]?[\d,]+", text)) else "."
+    return "," if found[","] > found["."] else "."
 
 
 def numbers(column: pd.Series, decimal: str | None) -> tuple[Array, Array]:

@@ -56,7 +56,10 @@ def from_frames(tables: Mapping[str, Any], columns: Columns) -> Series:
     """The sequences of several tables; with the names of the tables as ids."""
     pandas = require_pandas()
     frames = {name: _to_pandas(table) for name, table in tables.items()}
-    if all(frame.shape[1] == 1 for frame in frames.values()):
+    if (
+        all(frame.shape[1] == 1 for frame in frames.values())
+        and len({frame.columns[0] for frame in frames.values()}) > 1
+    ):
         frames = {name: frame.set_axis(["value"], axis=1) for name, frame in frames.items()}
     first, *others = frames.items()
     for name, frame in others:
@@ -320,6 +323,8 @@ class _Reader:
             advice = f"name the column that tells the series apart with id, which may be {found[0]!r}"
         elif self.columns.id is None:
             advice += ", or name the column that tells series apart with id"
+        if times.dtype.kind == "M" and abs(times[before] - times[row]) <= np.timedelta64(1, "h"):
+            advice += "; local times that repeat an hour in autumn need a time_zone"
         return (
             f"column {self.columns.time!r}: expected times that increase, got {what} in row {before + 1} in row "
             f"{row + 1} ({times[row]}) of {self.source}; {advice}"
