@@ -93,6 +93,7 @@ def _read_text(path: Path, columns: Columns, compression: str | None) -> Series:
         raise InputError(f"file: expected a complete CSV file, got {path} ({one_line(error)})") from error
     frame = table.to_pandas(date_as_object=False, split_blocks=True, self_destruct=True)
     del table
+    pyarrow.default_memory_pool().release_unused()
     notes = () if decimal == "." else ("numbers: with decimal commas",)
     series = from_frame(frame, replace(columns, decimal=decimal), str(path), notes)
     return replace(series, columns=replace(series.columns, decimal=columns.decimal))
