@@ -6,7 +6,7 @@ placed on a regular grid. In messages, rows are counted from 1, without the head
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -181,15 +181,14 @@ class _Reader:
 
     def _check_columns(self) -> None:
         have, given = set(self.frame.columns), self.columns.named
-        if len(have) < self.frame.shape[1]:
-            names = list(self.frame.columns)
-            raise InputError(f"columns: expected names that differ, got {_first_repeated(names)!r} twice")
+        if (twice := first_repeated(list(self.frame.columns))) is not None:
+            raise InputError(f"columns: expected names that differ, got {twice!r} twice in {self.source}")
         for name in given:
             if name not in have:
                 shown = ", ".join(map(repr, list(self.frame.columns)[:20]))
                 raise InputError(f"columns: expected {name!r} in {self.source}, which has {shown}")
-        if len(set(given)) < len(given):
-            raise InputError(f"columns: expected one role for each column, got {_first_repeated(given)!r} in two")
+        if (twice := first_repeated(given)) is not None:
+            raise InputError(f"columns: expected one role for each column, got {twice!r} in two")
 
     def _date_columns(self) -> list[str]:
         free = [name for name in self.frame.columns if name not in set(self.columns.named)]
@@ -347,9 +346,13 @@ class _Reader:
         return found
 
 
-def _first_repeated(names: list[str]) -> str:
+def first_repeated(names: Sequence[str]) -> str | None:
     seen: set[str] = set()
-    return next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 def _rows(values: Array, rows: Array) -> Array:
