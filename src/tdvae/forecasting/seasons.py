@@ -16,7 +16,7 @@ from tdvae.forecasting.series import Array
 MOST_SEASONS = 3
 LEAST_CYCLES = 3  # of a season within the longest sequence
 LEAST_CORRELATION = 0.15
-LEAST_ERRORS = 4.5  # of the correlation to its standard error: many lags are tried
+LEAST_ERRORS = 4.0  # of the correlation to its standard error: many lags are tried
 HARMONIC = 0.85  # at half a season the correlation is lower than this share of that at the season
 MORE = 0.1  # correlation than at a shorter season that was found: its rest resembles itself at multiples of it
 OFF_MULTIPLE = 0.1  # how far a longer season may be from a multiple of a shorter one: weeks have whole days
