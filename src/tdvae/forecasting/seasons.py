@@ -16,7 +16,8 @@ from tdvae.forecasting.series import Array
 MOST_SEASONS = 3
 LEAST_CYCLES = 3  # of a season within the longest sequence
 LEAST_CORRELATION = 0.15
-LEAST_ERRORS = 4.0  # of the correlation to its standard error: many lags are tried
+LEAST_ERRORS = 4.2  # of the correlation to its standard error, since many lags are tried …
+STRONG, STRONG_ERRORS = 0.4, 3.0  # … but fewer for a high correlation, as in short series
 HARMONIC = 0.85  # at half a season the correlation is lower than this share of that at the season
 MORE = 0.1  # correlation than at a shorter season that was found: its rest resembles itself at multiples of it
 OFF_MULTIPLE = 0.1  # how far a longer season may be from a multiple of a shorter one: weeks have whole days
@@ -79,7 +80,7 @@ def _is_season(x: Array, there: Array, lag: int, found: Sequence[int]) -> bool:
         return False
     near = _autocorrelation(rest, there, lag // 2)  # Bartlett's formula for the error of a correlation
     error = np.sqrt((2 * np.square(near).sum() - 1) / max(1, (there[:, lag:] & there[:, :-lag]).any(2).sum()))
-    return bool(once >= LEAST_ERRORS * error)
+    return bool(once >= (LEAST_ERRORS if once < STRONG else STRONG_ERRORS) * error)
 
 
 def _sharpened(x: Array, there: Array, lag: int) -> int:
