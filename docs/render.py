@@ -125,7 +125,7 @@ def helps() -> dict[str, str]:
                 if field.value is None
                 else f"`{_plain(ast.unparse(field.value))}`"
             )
-            shown = "" if default in ("`None`", "`False`") else default
+            shown = "" if default in ("`None`", "`False`", "`()`") else default
             options.append(
                 f"| `--{option.replace('_', '-')}` | {shown} | {words} |"
             )

@@ -23,7 +23,6 @@ import tdvae
 from tdvae import cli
 from tdvae.errors import InputError, failure
 from tdvae.forecasting.own_data import OwnDataRuns
-from tdvae.models import LinearRecurrence
 from tdvae.reporting.results import finite_numbers
 from tdvae.storage import RunFolder
 from tests.test_bad_input import SMALL, Refusal, fit_small, numbers

@@ -345,3 +345,25 @@ def test_the_input_of_a_step_precedes_its_observation() -> None:
     sequences = Encoding.fit(series, whole(series)).sequences(series)
     assert sequences.actions is not None
     np.testing.assert_allclose(sequences.actions[0, :, 0].numpy(), sequences.x[0, :, 0].numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kind", "classes"),
+        ("kind", "other"),
+        ("channels", ["a", "b"]),
+        ("channels", [1]),
+        ("calendar", ["moon"]),
+        ("scaling", None),
+        ("scaling", {"shift": [0.0, 0.0], "scale": [1.0, 1.0]}),
+        ("scaling", {"shift": [0.0], "scale": [-1.0]}),
+        ("scaling", {"shift": [float("nan")], "scale": [1.0]}),
+    ],
+)
+def test_an_edited_encoding_is_refused(name: str, value: Any) -> None:
+    series = table(np.arange(40.0))
+    description = Encoding.fit(series, whole(series)).describe()
+    assert Encoding.from_description(description).describe() == description
+    with pytest.raises(ValueError, match=r"of the encoding"):
+        Encoding.from_description({**description, name: value})

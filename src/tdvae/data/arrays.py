@@ -105,13 +105,16 @@ def _mask(
 @checked
 def from_npz(path: str | Path) -> Sequences:
     """Load a .npz file with ``x`` and optionally the other arguments of `from_arrays`; or a .npy file with ``x``."""
-    arrays = read_npz(path)
     known = {"x", "lengths", "actions", "rewards", "observed"}
-    if "x" not in arrays or set(arrays) - known:
-        raise InputError(
-            f"file: expected arrays 'x' and optionally {sorted(known - {'x'})} in {path}, got {sorted(arrays)}"
-        )
-    return from_arrays(**arrays)
+
+    def choose(names: Sequence[str]) -> Sequence[str]:
+        if "x" not in names or set(names) - known:
+            raise InputError(
+                f"file: expected arrays 'x' and optionally {sorted(known - {'x'})} in {path}, got {sorted(names)}"
+            )
+        return names
+
+    return from_arrays(**read_npz(path, choose))
 
 
 def read_npz(path: str | Path, choose: Callable[[Sequence[str]], Iterable[str]] | None = None) -> dict[str, Array]:

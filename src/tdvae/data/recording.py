@@ -248,6 +248,8 @@ class Recording:
             )
 
     def _dataset(self, name: str) -> Any:
+        if name not in self._file:
+            raise KeyError(f"no {name}")
         return own_dataset(self._file, name, self.path)
 
     def _read_about(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MISSING = ("", "-", "--", "—", ".", "?", "na", "n/a", "#n/a", "nan", "null", "none")  # in small letters
-HIDDEN = "[ '’\u00a0\u202f]"  # between groups of three digits, beside comma and point
+GROUPING = r"(?<=\d)[ '’\u00a0\u202f](?=\d{3}(?!\d))"  # between groups of three digits, beside comma and point
 NUMERIC_DATE = r"\s*(\d{1,2})([./-])(\d{1,2})[./-](\d{4}|\d{2})(?:[ T,]+(\d.*?))?\s*"
 CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p")
 UTC_OFFSET = r"\s*(?:[zZ]|[+-]\d{2}:?\d{2})$"
@@ -34,17 +34,16 @@ def is_text(column: pd.Series) -> bool:
 
 def guess_decimal(cells: list[str], sep: str | None) -> str:
     """Point or comma. Where cells such as 1,234 leave it open, semicolons between cells suggest commas."""
-    grouped = re.compile(r"[+-]?[1-9]\d{0,2}([.,]\d{3})+")
-    marks = [text[-1 - len(text.replace(",", ".").rpartition(".")[2])] for text in cells if _has_one_mark(text)]
-    open_ = [text for text in cells if _has_one_mark(text) and grouped.fullmatch(text)]
-    if len(marks) > len(open_):
-        sure = [mark for text, mark in zip(filter(_has_one_mark, cells), marks, strict=True) if text not in open_]
-        return "," if sure.count(",") > sure.count(".") else "."
-    return "," if sep == ";" and marks.count(",") else "."
-
-
-def _has_one_mark(text: str) -> bool:
-    return re.fullmatch(r"[+-]?\d[\d.,]*[.,]\d+", text) is not None
+    found = {".": 0, ",": 0}
+    cells = [re.sub(GROUPING, "", text) for text in cells]
+    for text in cells:
+        for mark, group in (".,", ",."):
+            alone = rf"[+-]?\d+\{mark}\d+" if not re.fullmatch(rf"[+-]?[1-9]\d{{0,2}}\{mark}\d{{3}}", text) else "(?!)"
+            grouped = rf"[+-]?\d{{1,3}}(\{group}\d{{3}})+\{mark}\d+|[+-]?\d{{1,3}}(\{group}\d{{3}}){{2,}}"
+            found[mark] += re.fullmatch(f"{alone}|{grouped}", text) is not None
+    if found["."] == found[","]:
+        return "," if sep == ";" and any("," in text for text in cells if re.fullmatch(r"[+-]?[\d,]+", text)) else "."
+    return "," if found[","] > found["."] else "."
 
 
 def numbers(column: pd.Series, decimal: str | None) -> tuple[Array, Array]:
@@ -62,7 +61,7 @@ def numbers(column: pd.Series, decimal: str | None) -> tuple[Array, Array]:
     text = text.mask(small == "true", "1").mask(small == "false", "0")
     decimal = decimal or guess_decimal(text[~missing].head(1000).tolist(), None)
     point, comma = re.escape(decimal), re.escape("," if decimal == "." else ".")
-    text = text.str.replace(rf"(?<=\d){HIDDEN}(?=\d{{3}}(?!\d))", "", regex=True)
+    text = text.str.replace(GROUPING, "", regex=True)
     grouped = text.str.fullmatch(rf"[+-]?\d{{1,3}}(?:{comma}\d{{3}})+(?:{point}\d*)?").fillna(False)
     text = text.mask(grouped, text.str.replace(comma, "", regex=True))
     if decimal == ",":

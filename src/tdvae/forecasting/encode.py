@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from tdvae.data import from_arrays
 from tdvae.errors import InputError
 from tdvae.forecasting.scaling import Scaling, unusual
-from tdvae.forecasting.series import Array, Series, blocks, calendar_features
+from tdvae.forecasting.series import CALENDAR, Array, Series, blocks, calendar_features
 from tdvae.models.defaults import padded_size
 from tdvae.types import Sequences
 
@@ -237,19 +237,43 @@ class Encoding:
 
     @classmethod
     def from_description(cls, values: dict[str, Any]) -> Encoding:
-        return cls(
+        """The inverse of `describe`. A ValueError says what does not fit together, as in an edited file."""
+        covariates = [
+            Covariate(**{**each, "classes": tuple(each["classes"]), "labels": tuple(each["labels"])})
+            for each in values["covariates"]
+        ]
+        encoding = cls(
             values["kind"],
             tuple(values["event_shape"]),
             tuple(values["channels"]),
             None if values["scaling"] is None else Scaling.from_description(values["scaling"]),
             None if values["picture"] is None else Picture(**values["picture"]),
             values["classes"],
-            tuple(
-                Covariate(**{**each, "classes": tuple(each["classes"]), "labels": tuple(each["labels"])})
-                for each in values["covariates"]
-            ),
+            tuple(covariates),
             tuple(values["calendar"]),
         )
+        encoding.check_consistent()
+        return encoding
+
+    def check_consistent(self) -> None:
+        """Raise a ValueError if the parts do not fit together."""
+        count = 1 if self.kind == "picture" else int(np.prod(self.event_shape))
+        scaling = self.scaling
+        holds = {
+            "kind": self.kind in get_args(Kind),
+            "scaling": (scaling is not None) == (self.kind == "vector")
+            and (scaling is None or scaling.shift.shape == scaling.scale.shape == self.event_shape),
+            "scaling's numbers": scaling is None
+            or bool(
+                np.isfinite(scaling.shift).all() and np.isfinite(scaling.scale).all() and (scaling.scale > 0).all()
+            ),
+            "picture": (self.picture is not None) == (self.kind == "picture"),
+            "classes": (self.classes is not None) == (self.kind == "classes"),
+            "channels": len(self.channels) == count and all(isinstance(name, str) for name in self.channels),
+            "calendar": set(self.calendar) <= set(CALENDAR),
+        }
+        if wrong := [name for name, fits in holds.items() if not fits]:
+            raise ValueError(f"{wrong[0]} of the encoding that does not fit the rest")
 
 
 def kind_of(series: Series) -> Kind:

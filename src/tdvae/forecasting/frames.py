@@ -6,7 +6,7 @@ placed on a regular grid. In messages, rows are counted from 1, without the head
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,10 @@ def from_frames(tables: Mapping[str, Any], columns: Columns) -> Series:
     """The sequences of several tables; with the names of the tables as ids."""
     pandas = require_pandas()
     frames = {name: _to_pandas(table) for name, table in tables.items()}
-    if all(frame.shape[1] == 1 for frame in frames.values()):
+    if (
+        all(frame.shape[1] == 1 for frame in frames.values())
+        and len({frame.columns[0] for frame in frames.values()}) > 1
+    ):
         frames = {name: frame.set_axis(["value"], axis=1) for name, frame in frames.items()}
     first, *others = frames.items()
     for name, frame in others:
@@ -178,15 +181,14 @@ class _Reader:
 
     def _check_columns(self) -> None:
         have, given = set(self.frame.columns), self.columns.named
-        if len(have) < self.frame.shape[1]:
-            names = list(self.frame.columns)
-            raise InputError(f"columns: expected names that differ, got {_first_repeated(names)!r} twice")
+        if (twice := first_repeated(list(self.frame.columns))) is not None:
+            raise InputError(f"columns: expected names that differ, got {twice!r} twice in {self.source}")
         for name in given:
             if name not in have:
                 shown = ", ".join(map(repr, list(self.frame.columns)[:20]))
                 raise InputError(f"columns: expected {name!r} in {self.source}, which has {shown}")
-        if len(set(given)) < len(given):
-            raise InputError(f"columns: expected one role for each column, got {_first_repeated(given)!r} in two")
+        if (twice := first_repeated(given)) is not None:
+            raise InputError(f"columns: expected one role for each column, got {twice!r} in two")
 
     def _date_columns(self) -> list[str]:
         free = [name for name in self.frame.columns if name not in set(self.columns.named)]
@@ -320,6 +322,8 @@ class _Reader:
             advice = f"name the column that tells the series apart with id, which may be {found[0]!r}"
         elif self.columns.id is None:
             advice += ", or name the column that tells series apart with id"
+        if times.dtype.kind == "M" and abs(times[before] - times[row]) <= np.timedelta64(1, "h"):
+            advice += "; local times that repeat an hour in autumn need a time_zone"
         return (
             f"column {self.columns.time!r}: expected times that increase, got {what} in row {before + 1} in row "
             f"{row + 1} ({times[row]}) of {self.source}; {advice}"
@@ -342,9 +346,13 @@ class _Reader:
         return found
 
 
-def _first_repeated(names: list[str]) -> str:
+def first_repeated(names: Sequence[str]) -> str | None:
     seen: set[str] = set()
-    return next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 def _rows(values: Array, rows: Array) -> Array:

@@ -16,7 +16,8 @@ from tdvae.forecasting.series import Array
 MOST_SEASONS = 3
 LEAST_CYCLES = 3  # of a season within the longest sequence
 LEAST_CORRELATION = 0.15
-LEAST_RATIO = 1.6  # of the correlation to √(season / steps), which is about twice its standard error in a random walk
+LEAST_ERRORS = 4.2  # of the correlation to its standard error, since many lags are tried …
+STRONG, STRONG_ERRORS = 0.4, 3.0  # … but fewer for a high correlation, as in short series
 HARMONIC = 0.85  # at half a season the correlation is lower than this share of that at the season
 MORE = 0.1  # correlation than at a shorter season that was found: its rest resembles itself at multiples of it
 OFF_MULTIPLE = 0.1  # how far a longer season may be from a multiple of a shorter one: weeks have whole days
@@ -61,13 +62,7 @@ def _peaks(x: Array, there: Array, found: Sequence[int]) -> Iterator[int]:
     last = found[-1] if found else 1
     if longest <= last + 1:
         return
-    rest = np.where(there, x - _moving_average(x, there, longest), 0)
-    length = 2 ** int(np.ceil(np.log2(x.shape[1] + longest + 2)))
-    power = np.abs(np.fft.rfft(rest, length, axis=1)) ** 2
-    covariance = np.fft.irfft(power.sum(0), length, axis=0)[: longest + 2]
-    pairs = np.abs(np.fft.rfft(there.astype(np.float64), length, axis=1)) ** 2
-    counts = np.maximum(np.fft.irfft(pairs.sum(0), length, axis=0)[: longest + 2], 1)
-    acf = (covariance / counts / np.maximum(covariance[0] / counts[0], 1e-12)).mean(1)
+    acf = _autocorrelation(np.where(there, x - _moving_average(x, there, longest), 0), there, longest + 1)
     for lag in range(last + 1, longest + 1):
         near = max(1, lag // 8)
         if abs(lag / last - round(lag / last)) > OFF_MULTIPLE:
@@ -80,9 +75,12 @@ def _is_season(x: Array, there: Array, lag: int, found: Sequence[int]) -> bool:
     """Whether the correlation at a lag is high enough, above that at half of it, and above what ``found`` left."""
     rest = np.where(there, x - _moving_average(x, there, lag), 0)
     once, twice = _correlation(rest, there, lag), _correlation(rest, there, 2 * lag)
-    least = max(LEAST_CORRELATION, LEAST_RATIO * np.sqrt(lag / there.any(2).sum())) + 1 / (1.5 * lag * lag)
     left_over = max((_correlation(rest, there, season) for season in found), default=-1.0)
-    return once >= max(least, HARMONIC * twice, left_over + MORE)
+    if once < max(LEAST_CORRELATION + 1 / (1.5 * lag * lag), HARMONIC * twice, left_over + MORE):
+        return False
+    near = _autocorrelation(rest, there, lag // 2)  # Bartlett's formula for the error of a correlation
+    error = np.sqrt((2 * np.square(near).sum() - 1) / max(1, (there[:, lag:] & there[:, :-lag]).any(2).sum()))
+    return bool(once >= (LEAST_ERRORS if once < STRONG else STRONG_ERRORS) * error)
 
 
 def _sharpened(x: Array, there: Array, lag: int) -> int:
@@ -92,6 +90,18 @@ def _sharpened(x: Array, there: Array, lag: int) -> int:
     return max(
         range(max(2, lag - near), lag + near + 1), key=lambda n: float(np.square(_profile(rest, there, n)).sum())
     )
+
+
+def _autocorrelation(x: Array, there: Array, most: int) -> Array:
+    """The mean autocorrelation of all dimensions at the lags 0 … most."""
+    length = 2 ** int(np.ceil(np.log2(x.shape[1] + most + 1)))
+
+    def sums(values: Array) -> Array:
+        power = np.square(np.abs(np.fft.rfft(values, length, axis=1))).sum(0)
+        return np.fft.irfft(power, length, axis=0)[: most + 1]
+
+    covariance = sums(x) / np.maximum(sums(there.astype(np.float64)), 1)
+    return np.asarray((covariance / np.maximum(covariance[0], 1e-12)).mean(1))
 
 
 def _correlation(x: Array, there: Array, lag: int) -> float:

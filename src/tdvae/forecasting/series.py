@@ -37,7 +37,11 @@ class Columns:
     @property
     def named(self) -> list[str]:
         """All columns with a role, in the order of the fields."""
-        return [*self.values, *self.covariates, *(name for name in (self.id, self.time, self.group) if name)]
+        return [
+            *self.values,
+            *self.covariates,
+            *(name for name in (self.id, self.time, self.group) if name is not None),
+        ]
 
     def describe(self) -> dict[str, Any]:
         return asdict(self)

@@ -22,7 +22,7 @@ from tdvae.types import Sequences
 
 SHARES = (0.8, 0.1, 0.1)
 MANY = 10  # at or above this count, split by sequence
-MOST_WINDOWS = 2**20  # of the training part: the stride of a longer one grows
+MOST_WINDOWS = 2**18  # of the training part: the stride of a longer one grows
 MOST_HELD_OUT = 512  # windows of the test part: more take time and change no conclusion
 SplitBy = Literal["auto", "time", "sequence"]
 
@@ -185,19 +185,20 @@ class Windows:
         rows, starts, lengths = self.rows[index], self.starts[index], self.lengths[index]
         first, longest = int(starts[0]), int(lengths.max())
         together = bool((starts == first).all())
-        padding = torch.arange(longest) >= lengths[:, None]
-        place = starts[:, None] + torch.arange(0 if together else longest)
-        in_order = len(rows) == len(self.sequences) and bool((rows == torch.arange(len(rows))).all())
+        all_rows = len(rows) == len(self.sequences) and bool((rows == torch.arange(len(rows))).all())
+        padding = None if int(lengths.min()) == longest else torch.arange(longest) >= lengths[:, None]
 
         def cut(tensor: Tensor) -> Tensor:
             if together:
                 taken = tensor[:, first : first + longest]
-                taken = taken if in_order else taken[rows]
+                taken = taken if all_rows else taken[rows]
             else:
-                taken = tensor[rows[:, None], place.clamp(max=self.sequences.horizon - 1)]
-            return taken.masked_fill(padding.view(*padding.shape, *[1] * (taken.ndim - 2)), 0) if ragged else taken
+                place = (starts[:, None] + torch.arange(longest)).clamp(max=self.sequences.horizon - 1)
+                taken = tensor[rows[:, None], place]
+            if padding is None:
+                return taken
+            return taken.masked_fill(padding.view(*padding.shape, *[1] * (taken.ndim - 2)), 0)
 
-        ragged = bool(padding.any())
         tensors = {name: cut(tensor) for name, tensor in self.sequences.named().items() if name != "lengths"}
         return replace(self.sequences, lengths=lengths, **tensors)
 
@@ -266,13 +267,13 @@ def held_out_windows(spans: Sequence[Span], window: int | None, longest_jump: in
     if not history:
         return _thinned(training_windows(spans, window, longest_jump)), 0
     context = min(window - longest_jump, max(span.start for span in spans))
-    targets = [
-        np.stack(np.broadcast_arrays(span.sequence, np.arange(span.start, span.stop - longest_jump + 1)), axis=1)
-        for span in spans
-        if span.start >= context
-    ]
-    rows, first = np.concatenate(targets).T
-    return _thinned(np.stack([rows, first - context, first + longest_jump], axis=1)), context
+    deep = [span for span in spans if span.start >= context]
+    ends = np.cumsum([len(span) - longest_jump + 1 for span in deep])  # numbers of origins
+    chosen = np.arange(min(ends[-1], MOST_HELD_OUT)) * ends[-1] // min(ends[-1], MOST_HELD_OUT)
+    place = np.searchsorted(ends, chosen, side="right")
+    first = np.array([span.stop for span in deep])[place] - longest_jump + 1 - (ends[place] - chosen)
+    rows = np.array([span.sequence for span in deep])[place]
+    return np.stack([rows, first - context, first + longest_jump], axis=1), context
 
 
 def _thinned(cut: Array) -> Array:

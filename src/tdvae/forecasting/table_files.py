@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import re
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tdvae.errors import InputError
 from tdvae.forecasting.cells import guess_decimal, null_values
-from tdvae.forecasting.frames import from_frame, require_pandas
+from tdvae.forecasting.frames import first_repeated, from_frame, require_pandas
 from tdvae.forecasting.series import Columns, Series
 from tdvae.storage.files import check_content, most_content
 
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 TEXT_FILES, PARQUET_FILES, EXCEL_FILES = (".csv", ".tsv", ".txt"), (".parquet", ".pq"), (".xlsx",)
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}  # of text files
 SAMPLE = 2**20  # bytes at the start of a text file, from which separators are guessed
+SHORTEST_CELL = 4  # numbers of text such as "1," take this many times the memory
+SAMPLE_LINES = 1000
 LONGEST_HEADING = 2**24  # bytes
 TEXT_BYTES = 64  # that a cell of text is expected to take
 
@@ -34,73 +35,75 @@ def read_table(path: Path, columns: Columns) -> Series:
         return from_frame(_read_parquet(path), columns, str(path))
     if ending in EXCEL_FILES:
         return from_frame(_read_excel(path), columns, str(path))
-    return _read_text(path, columns, COMPRESSED.get(ending))
+    return _read_text(path, columns)
 
 
 class _Bounded:
-    """The content of a file, unpacked, of which at most `most_content` can be read."""
+    """The text of a file, unpacked, of which a limited number of bytes can be read."""
 
-    def __init__(self, path: Path, compression: str | None) -> None:
+    def __init__(self, path: Path) -> None:
         import pyarrow
 
-        self.path, self.left = path, most_content(path)
-        raw = pyarrow.OSFile(os.fspath(path))
-        self.stream = raw if compression is None else pyarrow.CompressedInputStream(raw, compression)
-        self.closed = False
+        compression = COMPRESSED.get(path.suffix.lower())
+        self.stream = pyarrow.OSFile(os.fspath(path))
+        self.path, self.most, self.closed = path, most_content(path), False
+        if compression is not None:
+            self.stream = pyarrow.CompressedInputStream(self.stream, compression)
+            self.most //= SHORTEST_CELL
+        self.left = self.most
 
     def read(self, size: int = -1) -> bytes:
         content: bytes = self.stream.read(min(size, self.left + 1) if size >= 0 else self.left + 1)
         self.left -= len(content)
         if self.left < 0:
-            check_content(self.path, most_content(self.path) + 1)
+            raise InputError(
+                f"file: expected at most {self.most / 2**20:,.0f} MB of text in a file of "
+                f"{self.path.stat().st_size:,} bytes, got more in {self.path}; if you trust it, unpack it first"
+            )
         return content
 
     def close(self) -> None:
         self.closed = True
         self.stream.close()
 
-    @contextmanager
-    def closing(self) -> Iterator[_Bounded]:
-        try:
-            yield self
-        finally:
-            self.close()
 
-
-def _read_text(path: Path, columns: Columns, compression: str | None) -> Series:
+def _read_text(path: Path, columns: Columns) -> Series:
     """A CSV file, by pyarrow. Columns of which not all cells are numbers stay text, and `cells` reads them."""
     require_pandas()
     import pyarrow
 
     try:
-        heading, lines = _sample(path, compression)
+        heading, lines = _sample(path)
         sep = columns.sep or _separator(heading)
-        cells = [cell.strip(' "') for line in lines[:1000] for cell in line.split(sep)]
-        decimal = columns.decimal or guess_decimal(cells, sep)
+        decimal = columns.decimal or guess_decimal(
+            [cell.strip(' "') for line in lines for cell in line.split(sep)], sep
+        )
+        text = [name for name in (columns.id, columns.group, columns.time) if name is not None]
         try:
-            table = _parse(path, compression, columns, sep, decimal, len(heading))
+            names, table = _parse(path, sep, decimal, text, len(heading))
         except pyarrow.ArrowInvalid as error:
             if "conversion error" not in str(error):
                 raise
             # Types are inferred from the first rows; where later ones differ, every cell is read as text.
-            table = _parse(path, compression, columns, sep, decimal, len(heading), as_text=True)
-        _check_heading(table.column_names, path)
+            names, table = _parse(path, sep, decimal, None, len(heading))
     except UnicodeDecodeError as error:
         raise InputError(f"file: expected a CSV file in UTF-8, got {path}") from error
     except InputError:
         raise
     except (OSError, pyarrow.ArrowException) as error:
         raise InputError(f"file: expected a complete CSV file, got {path} ({one_line(error)})") from error
+    _check_heading(names, path)
     frame = table.to_pandas(date_as_object=False, split_blocks=True, self_destruct=True)
     del table
+    pyarrow.default_memory_pool().release_unused()
     notes = () if decimal == "." else ("numbers: with decimal commas",)
     series = from_frame(frame, replace(columns, decimal=decimal), str(path), notes)
     return replace(series, columns=replace(series.columns, decimal=columns.decimal))
 
 
-def _sample(path: Path, compression: str | None) -> tuple[str, list[str]]:
+def _sample(path: Path) -> tuple[str, list[str]]:
     """The heading and some of the lines after it."""
-    with _Bounded(path, compression).closing() as file:
+    with closing(_Bounded(path)) as file:
         content = file.read(SAMPLE)
         while b"\n" not in content and len(content) < LONGEST_HEADING and (more := file.read(SAMPLE)):
             content += more
@@ -109,7 +112,7 @@ def _sample(path: Path, compression: str | None) -> tuple[str, list[str]]:
         raise InputError(f"file: expected a CSV file with a heading, got the empty file {path}")
     if len(heading) >= LONGEST_HEADING:
         raise InputError(f"file: expected a heading of at most {LONGEST_HEADING:,} bytes, got more in {path}")
-    return heading.decode("utf-8-sig"), rest.decode("utf-8", errors="replace").splitlines()
+    return heading.decode("utf-8-sig"), rest.decode("utf-8", errors="replace").splitlines()[:SAMPLE_LINES]
 
 
 def _separator(heading: str) -> str:
@@ -119,14 +122,16 @@ def _separator(heading: str) -> str:
     return best if bare.count(best) else ";"
 
 
-def _parse(
-    path: Path, compression: str | None, columns: Columns, sep: str, decimal: str, heading: int, as_text: bool = False
-) -> Any:
+def _parse(path: Path, sep: str, decimal: str, text: list[str] | None, heading: int) -> tuple[list[str], Any]:
+    """The names of the columns and the table; the columns ``text`` stay text, or all of them."""
     import pyarrow
     from pyarrow import csv
 
-    text = [name for name in (columns.id, columns.group, columns.time) if name is not None]
-    read_options = csv.ReadOptions(use_threads=False, block_size=max(2**20, 2 * heading))
+    reading = csv.ReadOptions(use_threads=False, block_size=max(2**20, 2 * heading))
+    parsing = csv.ParseOptions(delimiter=sep)
+    if text is None:
+        with closing(_Bounded(path)) as file, csv.open_csv(file, reading, parsing) as reader:
+            text = reader.schema.names
     convert = csv.ConvertOptions(
         column_types=dict.fromkeys(text, pyarrow.string()),
         null_values=null_values(),
@@ -134,24 +139,15 @@ def _parse(
         decimal_point=decimal,
         timestamp_parsers=["%%"],  # times stay text: `cells` needs their offsets from UTC
     )
-    if as_text:
-        with _Bounded(path, compression).closing() as file:
-            reader = csv.open_csv(
-                file, csv.ReadOptions(use_threads=False, block_size=read_options.block_size), csv.ParseOptions(sep)
-            )
-            names = reader.schema.names
-            reader.close()
-        convert.column_types = dict.fromkeys(names, pyarrow.string())
-    with _Bounded(path, compression).closing() as file:
-        return csv.read_csv(file, read_options, csv.ParseOptions(delimiter=sep), convert)
+    with closing(_Bounded(path)) as file, csv.open_csv(file, reading, parsing, convert) as reader:
+        return list(reader.schema.names), reader.read_all()
 
 
 def _check_heading(names: list[str], path: Path) -> None:
     if all(_is_number(name) for name in names):
         raise InputError(f"file: expected a heading with column names in the first line of {path}, got numbers")
-    if len(set(names)) < len(names):
-        repeated = min(name for name in set(names) if names.count(name) > 1) if len(names) < 1000 else "a name"
-        raise InputError(f"file: expected column names that differ, got {repeated!r} twice in {path}")
+    if (twice := first_repeated(names)) is not None:
+        raise InputError(f"file: expected column names that differ, got {twice!r} twice in {path}")
 
 
 def _is_number(text: str) -> bool:

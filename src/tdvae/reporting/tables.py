@@ -89,7 +89,7 @@ def _markdown_table(table: Table) -> str:
 
 def show(heading: str, blocks: list[Block]) -> None:
     """Print the blocks to standard output. A table wider than the terminal is transposed if that is narrower."""
-    console = Console()
+    console = Console(markup=False)  # users' names of columns may look like markup
     for block in blocks:
         if isinstance(block, str):
             console.print(block)

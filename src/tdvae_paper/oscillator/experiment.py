@@ -30,7 +30,7 @@ from tdvae.saved import SavedModel
 from tdvae.training import FitResult, TrainConfig
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
-from tdvae_paper.curriculum import curriculum
+from tdvae_paper.curriculum import curriculum as general_training
 from tdvae_paper.experiment import Experiment, ExperimentRuns, Task, TrainedRun, Training, by_seed, seeds_of, time_of
 from tdvae_paper.oscillator.measures import HORIZONS, TEST, TRAIN, VALIDATION, OscillatorMonitor, evaluate, record
 
@@ -286,7 +286,7 @@ class OscillatorAblations(Experiment[Variants]):
         assert made.validation is not None
         train, validation = (source.select(torch.arange(len(source))) for source in (made.data, made.validation))
         steps, options = preset.fit_preset.train.steps, preset.fits[task.variant]
-        chosen = curriculum(train, validation, LONGEST_JUMP, steps, task.seed, patience=0, **options)
+        chosen = general_training(train, validation, LONGEST_JUMP, steps, task.seed, patience=0, **options)
         return replace(chosen, info=made.info)
 
     def measure(self, preset: Variants, task: Task, models: list[Model]) -> Measures:
