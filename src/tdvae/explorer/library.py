@@ -1,0 +1,57 @@
+"""What the explorer uses of the rest of the package. Other modules of the explorer import it from here."""
+
+from tdvae import __version__
+from tdvae.data import OscillatorSettings, from_arrays, simulate
+from tdvae.data.mnist import Digits
+from tdvae.data.moving_mnist import MovingDigits, draw_sequences
+from tdvae.distributions import Categorical, DiagonalNormal, Distribution, PointMass
+from tdvae.errors import InputError, TDVAEError, failure
+from tdvae.exact import BankPosterior, GaussianMixture, OscillatorOracle
+from tdvae.forecasting.evaluation import sample_crps
+from tdvae.forecasting.forecaster import compose
+from tdvae.forecasting.gaps import fill
+from tdvae.forecasting.own_data import RunData
+from tdvae.likelihood import forecast
+from tdvae.models import Model
+from tdvae.rollouts import rollout
+from tdvae.saved import SavedModel, load_saved, shipped_names
+from tdvae.storage.files import write_file
+from tdvae.training.config import derive_seed
+from tdvae.types import Belief, Latent, Sequences, State, missing_as_nan
+
+__all__ = [
+    "BankPosterior",
+    "Belief",
+    "Categorical",
+    "DiagonalNormal",
+    "Digits",
+    "Distribution",
+    "GaussianMixture",
+    "InputError",
+    "Latent",
+    "Model",
+    "MovingDigits",
+    "OscillatorOracle",
+    "OscillatorSettings",
+    "PointMass",
+    "RunData",
+    "SavedModel",
+    "Sequences",
+    "State",
+    "TDVAEError",
+    "__version__",
+    "compose",
+    "derive_seed",
+    "draw_sequences",
+    "failure",
+    "fill",
+    "forecast",
+    "from_arrays",
+    "load_saved",
+    "missing_as_nan",
+    "rollout",
+    "sample_crps",
+    "shipped_names",
+    "simulate",
+    "write_file",
+]
