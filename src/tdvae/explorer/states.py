@@ -49,9 +49,10 @@ class Projection:
         """The cloud: points, the quantities to colour them by, and what is observed in each state."""
         subject = self._subject
         rows, steps = self.sequence.numpy(), self.t.numpy() - 1
-        colours: dict[str, Array] = {"time": self.t.numpy()}
+        colours: dict[str, Array] = {}
         for name, values in subject.quantities.items():
             colours[name] = values[rows] if values.ndim == 1 else values[rows, steps]
+        colours["time"] = self.t.numpy()
         with torch.no_grad():
             densities = [subject.model.decode(state) for state in self._states]
         if subject.picture is not None:

@@ -54,12 +54,12 @@ function keyOf(view, values) {
 
 async function fromFile(view, values) {
   if (view === "gallery") return exported.gallery;
-  const key = keyOf(view, values);
-  const file = exported.files[key.slice(view.length + 1)] ?? exported.files[key];
-  if (file === undefined) throw new RequestProblem("This page was exported without this view; `tdvae explore` has all of them.");
+  const key = keyOf(view, values), shared = ["model", "cloud", "scores"].includes(view);
+  const file = shared ? `data/${values.model}.js` : `data/${values.model}-${values.sequence}.js`;
   if (!loadedFiles.has(file)) loadedFiles.set(file, loadScript(file));
   await loadedFiles.get(file);
-  return exported.answers[key];
+  if (!exported.answers[key]) throw new RequestProblem("This page was exported without this view; `tdvae explore` has all of them.");
+  return structuredClone(exported.answers[key]);
 }
 
 function loadScript(file) {

@@ -48,7 +48,7 @@ class Plot {
 
   clip() {
     this.ctx.beginPath();
-    this.ctx.rect(MARGIN.left - 2, 0, this.width - MARGIN.left - MARGIN.right + 4, this.height - MARGIN.bottom + 4);
+    this.ctx.rect(MARGIN.left - 6, MARGIN.top - 6, this.width - MARGIN.left - MARGIN.right + 12, this.height - MARGIN.top - MARGIN.bottom + 10);
     this.ctx.clip();
   }
 
@@ -160,7 +160,7 @@ export function drawJump(canvas, frame, view, x, jump) {
     ctx.beginPath();
     ctx.moveTo(plot.x(view.t), plot.y(from));
     const middle = (plot.x(view.t) + plot.x(arrival)) / 2;
-    const top = Math.min(plot.y(from), plot.y(to)) - Math.min(60, 14 + 0.12 * (plot.x(arrival) - plot.x(view.t)));
+    const top = Math.min(plot.y(from), plot.y(to)) - Math.min(120, 24 + 0.5 * (plot.x(arrival) - plot.x(view.t)));
     ctx.quadraticCurveTo(middle, top, plot.x(arrival), plot.y(to));
     ctx.stroke();
     ctx.setLineDash([]);
@@ -211,7 +211,7 @@ export function legendItems(exact, jumps) {
   const items = [
     ["seen by the model", (ctx) => { ctx.fillStyle = themeColour("seen"); dot(ctx, 15, 8, 3); ctx.fill(); }],
     ["what really happened, not shown to the model", (ctx) => { ctx.strokeStyle = themeColour("soft"); dot(ctx, 15, 8, 3); ctx.stroke(); }],
-    ["one possible state, and its own future", (ctx) => {
+    ["one possible state: its jump, then single steps", (ctx) => {
       ctx.strokeStyle = sampleColour(0); ctx.lineWidth = 1.8; ctx.setLineDash(jumps ? [5, 4] : []);
       ctx.beginPath(); ctx.moveTo(2, 8); ctx.lineTo(28, 8); ctx.stroke(); ctx.setLineDash([]); drawMarker(ctx, 0, 15, 8, 4); }],
     ["50 % and 90 % of all futures", (ctx) => {

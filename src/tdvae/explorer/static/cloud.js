@@ -22,8 +22,12 @@ export class CloudView {
   draw() {
     if (!this.cloud) return;
     const { ctx, width, height } = prepareCanvas(this.canvas);
-    const all = [...this.cloud.points, ...(this.states?.now ?? []), ...(this.states?.end ?? [])];
-    const ends = [0, 1].map((axis) => { const v = all.map((p) => p[axis]); return [Math.min(...v), Math.max(...v)]; });
+    const own = [...(this.states?.now ?? []), ...(this.states?.end ?? [])];
+    const ends = [0, 1].map((axis) => {
+      const sorted = this.cloud.points.map((point) => point[axis]).sort((a, b) => a - b), few = Math.floor(0.005 * sorted.length);
+      const all = [sorted[few], sorted[sorted.length - 1 - few], ...own.map((point) => point[axis])];  // without the outermost
+      return [Math.min(...all), Math.max(...all)];
+    });
     const place = (value, axis, size) => 14 + ((size - 28) * (value - ends[axis][0])) / (ends[axis][1] - ends[axis][0] || 1);
     this.place = ([a, b]) => [place(a, 0, width), height - place(b, 1, height)];
     const values = this.cloud.colours[this.colour];

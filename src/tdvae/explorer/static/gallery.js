@@ -7,6 +7,7 @@ import { unpack } from "./strips.js";
 
 export async function fillGallery(container, models, startOf) {
   container.replaceChildren();
+  models = [...models].sort((a, b) => Number(a.kind === "picture") - Number(b.kind === "picture"));
   for (const model of models) {
     const card = document.createElement(model.problem ? "div" : "a");
     card.className = "card";
@@ -29,14 +30,14 @@ async function drawPreview(canvas, card, startOf) {
   const jump = await ask(`preview/${card.name}`, "jump", query);
   if (card.kind === "picture") {
     const frames = [...unpack(sequence.frames).slice(0, view.t).slice(-2), ...unpack(jump.end).slice(0, 4)];
-    const { ctx, width } = prepareCanvas(canvas);
-    const size = Math.min(84, width / frames.length - 12);
+    const { ctx, width, height } = prepareCanvas(canvas);
+    const size = Math.min(84, width / frames.length - 8);
     ctx.imageSmoothingEnabled = false;
     frames.forEach((frame, i) => {
       const x = 14 + i * ((width - 28 - size) / (frames.length - 1));
-      ctx.drawImage(frame, x, 33, size, size);
+      ctx.drawImage(frame, x, (height - size) / 2, size, size);
       ctx.strokeStyle = themeColour(i < 2 ? "soft" : "accent");
-      ctx.strokeRect(x, 33, size, size);
+      ctx.strokeRect(x, (height - size) / 2, size, size);
     });
     return;
   }

@@ -30,7 +30,7 @@ async function start() {
     gallery = await ask("gallery", "gallery", {});
     byId("version").textContent = `tdvae ${gallery.version}${exported ? ", exported page" : ""}`;
     const usable = gallery.models.filter((model) => !model.problem);
-    byId("model").replaceChildren(...usable.map((model) => new Option(model.title === model.name ? model.name : `${model.title} (${model.name})`, model.name)));
+    byId("model").replaceChildren(...usable.map((model) => new Option(model.title, model.name)));
     await follow();
   });
 }
@@ -49,6 +49,7 @@ async function showGallery() {
   models = [];
   byId("explorer").hidden = true;
   byId("gallery").hidden = false;
+  setTools(false);
   byId("timing").textContent = "";
   document.title = "tdvae explorer";
   await fillGallery(byId("cards"), gallery.models, async (name) => startView(await describe(name)));
@@ -61,11 +62,10 @@ async function describe(name) {
 
 function startView(model) {
   const picture = model.kind === "picture", length = model.lengths[0];
-  const view = { model: model.name, with: "", sequence: 0, samples: picture ? 5 : 8, channel: 0, seed: 0, edits: "", colour: "time" };
+  const view = { model: model.name, with: "", sequence: 0, samples: picture ? 5 : 8, channel: 0, seed: 0, edits: "", colour: "" };
   view.t = picture ? Math.min(6, length - 1) : Math.min(60, Math.floor(0.5 * length));
-  view.dt = Math.max(1, Math.min(picture ? 8 : 20, picture && model.dt_given ? model.longest_jump : 20, model.longest_jump > 1 || !model.dt_given ? 480 : 1));
-  if (model.actions) view.dt = Math.min(view.dt, length - view.t);
-  if (!model.actions && model.dt_given) view.dt = Math.min(view.dt, model.longest_jump);
+  const most = model.dt_given ? Math.min(model.longest_jump, model.actions ? length - view.t : 480) : 480;
+  view.dt = Math.max(1, Math.min(picture ? 8 : 20, most));
   return exported ? { ...view, ...exported.grid[model.name].start } : view;
 }
 
@@ -78,6 +78,7 @@ async function open(name, link) {
   view = { ...startView(first), ...link, model: name, with: second ? second.name : "" };
   byId("gallery").hidden = true;
   byId("explorer").hidden = false;
+  setTools(true);
   byId("panels").replaceChildren();
   rows = models.map((model, i) => new PanelRow(byId("panels"), model, second ? "AB"[i] : "", () => cancelSteps(i)));
   scores = [];
@@ -88,9 +89,13 @@ async function open(name, link) {
   if (number !== opened || !cloud) return;
   cloudView.set(cloud, first.kind === "picture" ? unpack(cloud.decoded.pictures) : null, first.channels);
   byId("colour").replaceChildren(...Object.keys(cloud.colours).map((each) => new Option(each, each)), new Option("no colour", "none"));
-  if (!(view.colour in cloud.colours)) view.colour = view.colour === "none" ? "none" : "time";
+  if (!(view.colour in cloud.colours) && view.colour !== "none") view.colour = Object.keys(cloud.colours)[0];
   byId("colour").value = view.colour;
   await update();
+}
+
+function setTools(shown) {
+  for (const id of ["copy-link", "save-png", "save-json", "keys"]) byId(id).hidden = !shown;
 }
 
 // The view within its limits
@@ -155,8 +160,9 @@ function query(model) {
 }
 
 async function refresh() {
-  const begin = performance.now(), number = opened, current = rows;
+  const number = opened, current = rows;
   if (!sequence || sequence.number !== view.sequence) await loadSequence();
+  const begin = performance.now();
   const queries = models.map(query), keys = queries.map((each) => JSON.stringify(each));
   const answers = await Promise.all(models.map((model, i) => ask(`jump/${i}`, "jump", queries[i])));
   if (number !== opened || answers.some((answer) => !answer)) return;
@@ -291,7 +297,7 @@ function prepareControls(first, second) {
   byId("compare").value = second?.name ?? "";
   byId("compare-label").hidden = others.length === 0 || Boolean(exported);
   byId("dt-label").innerHTML = first.dt_given ? "Jump ahead by <b>δt</b> steps" : "Number of jumps";
-  byId("channel-control").hidden = first.channels.length < 2;
+  byId("channel-control").hidden = first.channels.length < 2 || Boolean(exported);
   byId("channel").replaceChildren(...first.channels.map((name, i) => new Option(name, i)));
   byId("seen-panel").hidden = first.kind !== "picture";
   byId("maze-panel").hidden = !first.maze;

@@ -60,7 +60,7 @@ export class PanelRow {
   }
 
   drawPictures(view, sequence) {
-    const given = this.model.dt_given, height = `${24 + (view.samples + 1) * (view.samples > 10 ? 40 : 54)}px`;
+    const given = this.model.dt_given, height = `${24 + (view.samples + 1) * (view.samples > 10 ? 40 : view.samples > 6 ? 54 : 72)}px`;
     for (const side of [this.left, this.right]) side.canvas.style.height = height;
     const frame = (t) => (t >= 1 ? sequence.pictures[t - 1] : undefined);
     const truth = { now: frame(view.t), then: given ? frame(view.t + view.dt) : undefined };

@@ -50,7 +50,7 @@ export function drawSeen(canvas, frames, t) {
     tile(ctx, frames[number - 1], i * step, 16, size, themeColour(number === t ? "accent" : "line"), number <= t ? [] : [3, 3]);
     ctx.globalAlpha = 1;
     if (number === t) label(ctx, `now, t = ${t}`, i * step + size / 2, 11, "ink");
-    else if (number === t + 1) label(ctx, "not seen yet", i * step, 11, "soft", "left");
+    else if (number === t + 1) label(ctx, "not seen yet", i * step + 0.75 * size, 11, "soft", "left");
   }
 }
 
