@@ -18,7 +18,7 @@ from tdvae.explorer.futures import Stop, check, longest
 from tdvae.explorer.library import InputError, TDVAEError, __version__, failure, shipped_names
 from tdvae.explorer.requests import Query, parse
 from tdvae.explorer.states import Projection
-from tdvae.explorer.subjects import Subject, on_sequences_of
+from tdvae.explorer.subjects import Array, Subject, on_sequences_of
 
 VIEWS = ("model", "sequence", "jump", "steps", "scores", "cloud", "maze")
 SHORT_TITLES = 80  # characters
@@ -197,15 +197,24 @@ def maze_view(subject: Subject, query: Query) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """JSON-compatible values: arrays as lists, numbers with five digits, None for what is not a finite number."""
+    """JSON-compatible values: arrays as rounded lists, and None for what is not a finite number."""
     if isinstance(value, np.ndarray):
-        return plain(value.tolist())
+        return plain(_rounded(value).tolist())
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
-    if isinstance(value, bool | str) or value is None:
-        return value
-    if isinstance(value, int | np.integer):
-        return int(value)
-    return float(f"{value:.5g}") if math.isfinite(value) else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def _rounded(values: Array) -> Array:
+    """Numbers with five digits of their range, however far from zero they are."""
+    if values.dtype.kind != "f":
+        return values
+    finite = values[np.isfinite(values)]
+    spread = float(np.ptp(finite)) if finite.size else 0.0
+    if spread == 0:
+        return values
+    return np.round(values.astype(np.float64), 5 - math.ceil(math.log10(spread)))

@@ -40,12 +40,12 @@ def explore(
         from tdvae.explorer.server import application, bind, is_loopback
     except ImportError as error:
         raise InputError(MISSING.format(name=error.name)) from error
-    listening = bind(host, port)
-    token = None if is_loopback(host) else secrets.token_urlsafe(16)
-    app = application(Explorer.of(run, compare, data), token)
-    shown = f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{listening.getsockname()[1]}/" + ("" if token is None else f"?token={token}")
-    print(f"The explorer is at {address} (Ctrl+C ends it)", flush=True)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, server_header=False))
-    with contextlib.suppress(KeyboardInterrupt):
-        server.run(sockets=[listening])
+    with contextlib.closing(bind(host, port)) as listening:
+        token = None if is_loopback(host) else secrets.token_urlsafe(16)
+        app = application(Explorer.of(run, compare, data), token)
+        shown = f"[{host}]" if ":" in host else host
+        address = f"http://{shown}:{listening.getsockname()[1]}/" + ("" if token is None else f"?token={token}")
+        print(f"The explorer is at {address} (Ctrl+C ends it)", flush=True)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, server_header=False))
+        with contextlib.suppress(KeyboardInterrupt):
+            server.run(sockets=[listening])

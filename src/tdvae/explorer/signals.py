@@ -185,8 +185,8 @@ def _scores(density: GaussianMixture, x: Tensor) -> dict[str, Any]:
     place = (density.cdf(x) - 0.5).abs()
     draws = density.sample(SCORE_DRAWS, torch.Generator().manual_seed(0))
     return {
-        "nll": -float(density.log_prob(x).mean()),
-        "crps": float(sample_crps(draws, x).mean()),
+        "nll": round(-float(density.log_prob(x).mean()), 5),
+        "crps": float(f"{float(sample_crps(draws, x).mean()):.5g}"),
         "inside_50": float((place <= 0.25).double().mean()),
         "inside_90": float((place <= 0.45).double().mean()),
     }

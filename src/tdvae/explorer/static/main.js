@@ -19,7 +19,7 @@ const descriptions = new Map();
 const cloudView = new CloudView(byId("cloud"), byId("decoded"), byId("cloud-scale"));
 
 let gallery = null, view = {}, models = [], rows = [], sequence = null, scores = [], inputRows = null;
-let playing = false, updating = false, wanted = false, millisecondsPerStep = 0.6, opened = 0, scoreTimer = 0, maze = null;
+let playing = false, updating = false, wanted = false, millisecondsPerStep = 0.6, opened = 0, scoreTimer = 0, maze = null, busyCount = 0;
 
 // Opening
 
@@ -42,7 +42,12 @@ async function follow() {
   stopPlaying();
   byId("problem").hidden = true;
   if (!name) return showGallery();
-  await open(name, { ...(link.model ? {} : { with: gallery.second ?? "" }), ...link });
+  try {
+    await open(name, { ...(link.model ? {} : { with: gallery.second ?? "" }), ...link });
+  } catch (error) {
+    await showGallery();
+    report(error);
+  }
 }
 
 async function showGallery() {
@@ -180,9 +185,7 @@ async function refresh() {
   byId("problem").hidden = true;
   byId("timing").textContent = exported ? "precomputed answers" :
     `answered in ${Math.round(elapsed)} ms, of which the model and its bands took ${Math.round(answers.reduce((sum, each) => sum + each.server_milliseconds, 0))} ms`;
-  clearTimeout(scoreTimer);
-  scoreTimer = setTimeout(() => guarded(() => loadScores(queries, number)), 120);
-  document.body.dataset.ready = keys[0];
+  planScores(queries, number);
 }
 
 async function loadSequence() {
@@ -195,6 +198,7 @@ async function loadSequence() {
 async function loadSteps(row, index, values, key, number) {
   if (row.steps) return;
   const late = setTimeout(() => { row.waiting.hidden = false; }, 250);
+  busy(1);
   try {
     const steps = await ask(`steps/${index}`, "steps", values);
     if (!steps || number !== opened || row.stepsKey !== key) return;
@@ -206,12 +210,25 @@ async function loadSteps(row, index, values, key, number) {
   } finally {
     clearTimeout(late);
     row.waiting.hidden = true;
+    busy(-1);
   }
 }
 
 function cancelSteps(index) {
   cancel(`steps/${index}`);
   rows[index].waiting.hidden = true;
+}
+
+// Scores of all sequences take longer than a step of a slider, so they wait until it rests.
+function planScores(queries, number) {
+  if (scoreTimer) busy(-1);
+  clearTimeout(scoreTimer);
+  busy(1);
+  scoreTimer = setTimeout(async () => {
+    scoreTimer = 0;
+    await guarded(() => loadScores(queries, number));
+    busy(-1);
+  }, 120);
 }
 
 async function loadScores(queries, number) {
@@ -223,11 +240,20 @@ async function loadScores(queries, number) {
 }
 
 async function guarded(work) {
+  busy(1);
   try {
     await work();
   } catch (error) {
     report(error);
+  } finally {
+    busy(-1);
   }
+}
+
+// How many requests are under way, for tests and for readers of the page.
+function busy(by) {
+  busyCount += by;
+  document.body.dataset.busy = busyCount;
 }
 
 function report(error) {
