@@ -115,6 +115,19 @@ def response_times(page: Page, address: str) -> dict[str, dict[str, float]]:
     return found
 
 
+def processor_times(explorer: Explorer) -> dict[str, float]:
+    """Milliseconds of one core for the answer to a slider step: the median, whatever else the machine does."""
+    found = {}
+    for name, last in (("oscillator", 120), ("moving_mnist", 19)):
+        spent = []
+        for t in range(last):
+            begin = time.process_time()
+            explorer.answer("jump", {"model": name, "t": str(t), "dt": "8"})
+            spent.append(1e3 * (time.process_time() - begin))
+        found[name] = float(np.median(spent))
+    return found
+
+
 def screenshots(browser: Browser, address: str, folder: Path) -> None:
     for name, (link, width, theme) in SHOTS.items():
         page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=theme)  # type: ignore[arg-type]
@@ -132,15 +145,23 @@ class Soak:
     """Number of interactions."""
     out: Path | None = None
     """Write explorer.json and the screenshots to this folder."""
+    only_screenshots: bool = False
+    """Take the screenshots, and leave the rest as it is."""
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> None:
+        if self.only_screenshots and self.out is not None:
+            with started_browser() as browser, served(Explorer.of()) as address:
+                screenshots(browser, address, self.out)
+            return
         begin = time.monotonic()
         with TemporaryDirectory() as folder, started_browser() as browser:
             runs = [wave_run(Path(folder) / "first"), wave_run(Path(folder) / "second", seed=1)]
             explorer = Explorer.of(str(runs[0]), str(runs[1]))
             with served(explorer) as address:
                 measures = self.soak(browser, address)
-            with served(Explorer.of()) as address:
+            shipped = Explorer.of()
+            measures["processor_milliseconds"] = processor_times(shipped)
+            with served(shipped) as address:
                 page = browser.new_page(viewport={"width": 1280, "height": 900})
                 measures["milliseconds"] = response_times(page, address)
                 if self.out is not None:
@@ -150,7 +171,6 @@ class Soak:
             content = results("explorer", "full", [0], time.monotonic() - begin, [measures], {})
             content["command"] = " ".join(["python -m tests.explorer_soak", *sys.argv[1:]])
             write_results(self.out / "explorer.json", content)
-        return measures
 
     def soak(self, browser: Browser, address: str) -> dict[str, Any]:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
@@ -169,6 +189,8 @@ class Soak:
                 shown += 1
                 problems.append(page.inner_text("#problem"))
                 opened(page, f"{address}/#model=oscillator")
+            if number % 200 == 199:
+                print(f"{number + 1} interactions, {len(problems)} problems", flush=True)
             if number == self.interactions // 4:  # everything has been opened by then
                 page.evaluate("() => { location.hash = '#model=oscillator&t=60&dt=20'; }")
                 settled = memory(page)

@@ -450,7 +450,7 @@ def test_newer_request_replaces_the_waiting_and_the_running_one() -> None:
         release.set()
         results = await asyncio.gather(first, second, third, other, return_exceptions=True)
         latest.close()
-        return results
+        return list(results)
 
     first, second, third, other = asyncio.run(scenario())
     assert isinstance(first, SupersededError)

@@ -163,6 +163,8 @@ def test_two_models_side_by_side(page: Page, address: str) -> None:
     assert len(set(charts)) == 4
     rows = page.locator("#scores tbody td:first-child").all_inner_texts()
     assert rows[:4] == ["A: one jump", "A: step by step", "B: one jump", "B: step by step"]
+    offered = page.eval_on_selector_all("#compare option", "(options) => options.map((each) => each.value)")
+    assert offered == ["", "others"]  # only models of the same kind of data
     page.select_option("#compare", "")
     settle(page)
     assert page.locator(CHARTS).count() == 2

@@ -98,7 +98,14 @@ class Explorer:
             subject = self.subject(name)
         except (TDVAEError, OSError) as error:
             return {"name": name, "title": name, "problem": failure(error)}
-        return {"name": name, "title": subject.title, "about": subject.about, "kind": subject.kind, "problem": None}
+        return {
+            "name": name,
+            "title": subject.title,
+            "about": subject.about,
+            "kind": subject.kind,
+            "data": subject.data,
+            "problem": None,
+        }
 
     def answer(self, view: str, values: Mapping[str, str], stop: Stop = lambda: None) -> dict[str, Any]:
         """The answer to a request, with the time it took."""

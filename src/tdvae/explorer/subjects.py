@@ -99,6 +99,13 @@ class Subject:
     maze: MazeSource | None = None
     picture: PictureLayout | None = None
 
+    @property
+    def data(self) -> str:
+        """What the model is given, in words. Models of the same data can be compared."""
+        shape = " × ".join(map(str, self.sequences.x.shape[2:]))
+        given = [each.name for each in self.inputs] + ["rewards"] * (self.sequences.rewards is not None)
+        return f"{self.kind} of {shape} numbers" + (f", given {', '.join(given)}" if given else "")
+
     def length(self, sequence: int) -> int:
         return int(self.sequences.lengths[sequence])
 
@@ -172,15 +179,11 @@ def on_sequences_of(subject: Subject, other: Subject) -> Subject:
     """The same model on the sequences of another subject, so that both can be compared."""
     if subject.name == other.name:
         return subject
-    mine, theirs = subject.sequences.x.shape[2:], other.sequences.x.shape[2:]
-    if (subject.kind, mine) != (other.kind, theirs) or subject.sequences.x.dtype != other.sequences.x.dtype:
+    if subject.data != other.data:
         raise InputError(
-            f"compare: expected two models of the same kind of data, got {subject.name} ({_data(subject)}) and "
-            f"{other.name} ({_data(other)})"
+            f"compare: expected two models of the same kind of data, got {subject.name} ({subject.data}) and "
+            f"{other.name} ({other.data})"
         )
-    given = [[(each.name, each.columns) for each in one.inputs] for one in (subject, other)]
-    if given[0] != given[1] or (subject.sequences.rewards is None) != (other.sequences.rewards is None):
-        raise InputError(f"compare: {subject.name} and {other.name} have different actions, known inputs or rewards")
     return replace(
         subject,
         sequences=replace(other.sequences, x=_converted(subject, other), actions=_actions(subject, other)),
@@ -211,8 +214,3 @@ def _actions(subject: Subject, other: Subject) -> Tensor | None:
             values = torch.from_numpy(theirs.decode(actions))
             actions[..., mine.column] = ((values - mine.shift) / mine.scale).to(actions.dtype)
     return actions
-
-
-def _data(subject: Subject) -> str:
-    shape = " × ".join(map(str, subject.sequences.x.shape[2:]))
-    return f"{subject.kind} of {shape} numbers"

@@ -318,7 +318,8 @@ function prepareControls(first, second) {
   byId("title").textContent = first.title;
   byId("about").textContent = second ? `${first.about} A is ${first.name}, B is ${second.name}, both on the sequences of A.` : first.about;
   byId("model").value = first.name;
-  const others = gallery.models.filter((each) => !each.problem && each.name !== first.name && each.kind === first.kind);
+  const { data } = gallery.models.find((each) => each.name === first.name);
+  const others = gallery.models.filter((each) => each.name !== first.name && each.data === data);
   byId("compare").replaceChildren(new Option("nothing", ""), ...others.map((each) => new Option(each.name, each.name)));
   byId("compare").value = second?.name ?? "";
   byId("compare-label").hidden = others.length === 0 || Boolean(exported);
