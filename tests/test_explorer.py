@@ -285,6 +285,48 @@ def test_maze_that_is_not_a_distribution_is_refused() -> None:
         replace(good, exact=np.ones((2, 2)) / 4)
 
 
+# Models of simulated worlds
+
+
+@pytest.fixture
+def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of shipped models."""
+    monkeypatch.setattr(saved, "WEIGHTS", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("observed_state", [False, True])
+def test_minipacman(weights: Path, observed_state: bool) -> None:
+    config = tdvae.TDVAEConfig(
+        event_shape=(5, 5), likelihood="categorical", classes=7, actions=5, hidden=8, observed_state=observed_state
+    )
+    saved.ship(tdvae.models.build(config), "game", {"experiment": "minipacman", "frames": 12}, weights)
+    explorer = Explorer.of()
+    assert [card["kind"] for card in explorer.gallery()["models"]] == ["picture"]
+    seen = frames(ask(explorer, "sequence", model="game")["frames"])
+    assert seen.shape == (12, 5, 5, 3)
+    assert (seen[:, 2, 2] == (0, 255, 0)).all()  # Pacman is in the middle of every frame
+    jump = ask(explorer, "jump", model="game", t=4, dt=1, samples=3, edits="0:2:1:1")
+    assert frames(jump["end"]).shape == (3, 5, 5, 3)
+    assert ask(explorer, "model", model="game")["inputs"][0]["labels"] == ["stay", "right", "up", "left", "down"]
+    assert set(ask(explorer, "cloud", model="game")["colours"]) >= {"food left", "time"}
+
+
+def test_pendulum(weights: Path) -> None:
+    model = tdvae.models.build(tdvae.TDVAEConfig(event_shape=(2,), actions=1))
+    saved.ship(model, "swing", {"experiment": "pendulum", "longest_jump": 4}, weights)
+    explorer = Explorer.of("swing")
+    answers = [ask(explorer, "jump", model="swing", t=9, dt=3, edits=f"0:{torque}:1:3") for torque in (-2, 2)]
+    assert answers[0]["end"]["samples"] != answers[1]["end"]["samples"]
+    assert -1.1 < min(ask(explorer, "sequence", model="swing")["x"][1]) < 1.1
+
+
+def test_unknown_world_is_listed_with_the_reason(weights: Path) -> None:
+    saved.ship(tdvae.models.build(tdvae.TDVAEConfig()), "other", {"experiment": "something new"}, weights)
+    (card,) = Explorer.of().gallery()["models"]
+    assert "whose held-out sequences the explorer does not know" in card["problem"]
+
+
 # Requests
 
 

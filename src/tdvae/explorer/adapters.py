@@ -28,6 +28,7 @@ from tdvae.explorer.library import (
 )
 from tdvae.explorer.oracles import ExactOscillator
 from tdvae.explorer.subjects import Input, PictureLayout, Subject, Units
+from tdvae.explorer.worlds import minipacman, pendulum
 
 SIGNALS, PICTURES = 64, 24  # held-out sequences of simulated data
 MOST_STEPS = 2_000  # of a sequence
@@ -168,4 +169,8 @@ ADAPTERS: dict[str, Callable[[SavedModel, str], Subject]] = {
     "oscillator": _oscillator,
     "oscillator_demo_seeds": _oscillator,
     "moving_mnist": _moving_mnist,
+    "minipacman": minipacman,
+    "minipacman_observed_state": minipacman,
+    "minipacman_jumps": minipacman,
+    "pendulum": pendulum,
 }

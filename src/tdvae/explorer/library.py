@@ -5,6 +5,10 @@ from tdvae.data import OscillatorSettings, from_arrays, simulate
 from tdvae.data.mnist import Digits
 from tdvae.data.moving_mnist import MovingDigits, draw_sequences
 from tdvae.distributions import Categorical, DiagonalNormal, Distribution, PointMass
+from tdvae.envs.minipacman import PALETTE as GAME_PALETTE
+from tdvae.envs.minipacman import record as play_games
+from tdvae.envs.minipacman.maze import ACTIONS as GAME_ACTIONS
+from tdvae.envs.pendulum import record_pendulum
 from tdvae.errors import InputError, TDVAEError, failure
 from tdvae.exact import BankPosterior, GaussianMixture, OscillatorOracle
 from tdvae.forecasting.evaluation import sample_crps
@@ -20,6 +24,8 @@ from tdvae.training.config import derive_seed
 from tdvae.types import Belief, Latent, Sequences, State, missing_as_nan
 
 __all__ = [
+    "GAME_ACTIONS",
+    "GAME_PALETTE",
     "BankPosterior",
     "Belief",
     "Categorical",
@@ -49,6 +55,8 @@ __all__ = [
     "from_arrays",
     "load_saved",
     "missing_as_nan",
+    "play_games",
+    "record_pendulum",
     "rollout",
     "sample_crps",
     "shipped_names",
