@@ -38,7 +38,7 @@ KEYS = ("ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "[", "]", "Shift+Arro
 
 
 def interact(page: Page, seed: int) -> str:
-    """One random thing that a visitor may do; most do not wait for the answer to the one before."""
+    """One random thing that a visitor may do. Few wait for the answer; most come while others are under way."""
     chance = random.Random(seed)
     what = chance.choices(
         [
@@ -62,7 +62,7 @@ def interact(page: Page, seed: int) -> str:
         page.evaluate(
             "([id, share]) => { const e = document.getElementById(id);"
             "e.value = Number(e.min) + Math.round(share * (e.max - e.min)); e.dispatchEvent(new Event('input')); }",
-            [what, chance.random() ** (3 if what == "dt" else 1)],
+            [what, chance.random() ** (4 if what == "dt" else 1)],
         )
     elif what == "key":
         page.keyboard.press(chance.choice(KEYS))
@@ -80,7 +80,7 @@ def interact(page: Page, seed: int) -> str:
         page.evaluate("(hash) => { location.hash = hash; }", f"#model=oscillator&t={chance.randrange(150)}&dt=15")
     else:
         page.mouse.move(chance.randrange(1200), chance.randrange(880))
-    if chance.random() < 0.3:
+    if chance.random() < 0.12:
         settle(page)
     return what
 
@@ -101,7 +101,7 @@ def memory(page: Page) -> dict[str, float]:
 def response_times(page: Page, address: str) -> dict[str, dict[str, float]]:
     """Milliseconds from a slider step to its answer, as the page itself measures them: median and 95 %."""
     found: dict[str, dict[str, float]] = {}
-    for name, count in (("oscillator", 120), ("moving_mnist", 19)):
+    for name, count in (("oscillator", 60), ("moving_mnist", 19)):
         opened(page, f"{address}/#model={name}")
         shown = []
         for t in range(1, count):

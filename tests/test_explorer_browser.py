@@ -130,6 +130,19 @@ def test_many_fast_moves_end_at_the_last(page: Page, address: str) -> None:
     assert sum("/api/jump" in url for url in sent) <= 4  # a hundred moves, but they do not pile up
 
 
+def test_long_work_can_be_cancelled(page: Page, address: str) -> None:
+    opened(page, f"{address}/{AT}")
+    page.route("**/api/steps*", lambda route: None)  # an answer that never comes
+    page.keyboard.press("ArrowRight")
+    page.click("text=Cancel")
+    settle(page)
+    assert not page.is_visible(".waiting")
+    page.unroute("**/api/steps*")
+    page.keyboard.press("ArrowRight")
+    settle(page)
+    assert "evaluations" in page.inner_text("#panels .panel:last-child .cost")
+
+
 def test_play_lets_observations_come_in(page: Page, address: str) -> None:
     opened(page, f"{address}/{AT}")
     page.click("#play")

@@ -10,7 +10,7 @@ from tdvae.explorer.library import BankPosterior, GaussianMixture, OscillatorOra
 COARSE_UNTIL = 40  # observations: until then the posterior of the frequency is wide, and a coarse grid is enough
 COARSE, FINE = 128, 512  # frequencies
 NEGLIGIBLE = 1e-7  # weight of a hypothesis that is left out
-MOST_KEPT = 64  # posteriors
+MOST_KEPT = 16  # posteriors, of up to a megabyte each
 
 
 class ExactOscillator:

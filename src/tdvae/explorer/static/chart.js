@@ -3,12 +3,12 @@
 import { drawMarker, prepareCanvas, sampleColour, shortNumber, themeColour } from "./palette.js";
 
 const MARGIN = { left: 44, right: 14, top: 24, bottom: 26 };
-const PAST = 60, LEAST_FUTURE = 45, AFTER = 22;
+const PAST = 60, LEAST_WIDTH = 75;
 
 // Which part of time and of the values is shown. Both panels of a row, and both models, share it.
-export function frameOf(view, length, values) {
-  const start = Math.max(0, view.t - PAST);
-  const end = Math.max(start + PAST + LEAST_FUTURE, view.t + view.dt + AFTER);
+export function frameOf(view, length, values, jump) {
+  const start = Math.max(0, view.t - PAST), after = Math.max(4, (jump.tail[0]?.length ?? 0) + 2);
+  const end = Math.max(view.t + view.dt + after, Math.min(start + LEAST_WIDTH, length));
   let low = Math.min(...values), high = Math.max(...values);
   if (!(high > low)) { low -= 1; high += 1; }
   const room = 0.12 * (high - low);

@@ -43,5 +43,5 @@ async function drawPreview(canvas, card, startOf) {
   }
   const x = sequence.x[0];
   const values = [...x.slice(view.t - 60 > 0 ? view.t - 60 : 0, view.t + view.dt + 20), ...jump.end.samples].filter((value) => value !== null);
-  drawJump(canvas, { ...frameOf(view, sequence.length, values), bare: true }, view, x, jump);
+  drawJump(canvas, { ...frameOf(view, sequence.length, values, jump), bare: true }, view, x, jump);
 }

@@ -42,7 +42,7 @@ export class InputRows {
     canvas.setAttribute("aria-label", `${input.name} during the jump`);
     const field = input.classes.length ? document.createElement("select") : document.createElement("input");
     if (input.classes.length) field.append(new Option("choose …", ""), ...input.classes.map((value, i) => new Option(input.labels[i] ?? value, value)));
-    else Object.assign(field, { type: "number", step: "any" });
+    else Object.assign(field, { type: "number", step: "any", placeholder: "all steps" });
     field.setAttribute("aria-label", `${input.name} for the whole jump`);
     field.addEventListener("change", () => { if (field.value !== "" && Number.isFinite(Number(field.value))) this.setAll(index, Number(field.value)); });
     const reset = Object.assign(document.createElement("button"), { type: "button", textContent: "As recorded" });

@@ -166,7 +166,8 @@ function query(model) {
 
 async function refresh() {
   const number = opened, current = rows;
-  if (!sequence || sequence.number !== view.sequence) await loadSequence();
+  if (!sequence || sequence.model !== view.model || sequence.number !== view.sequence) await loadSequence();
+  if (number !== opened) return;
   const begin = performance.now();
   const queries = models.map(query), keys = queries.map((each) => JSON.stringify(each));
   const answers = await Promise.all(models.map((model, i) => ask(`jump/${i}`, "jump", queries[i])));
@@ -189,10 +190,10 @@ async function refresh() {
 }
 
 async function loadSequence() {
-  const number = view.sequence;
-  const found = await ask("sequence", "sequence", { model: view.model, sequence: number });
-  if (!found) return;
-  sequence = { ...found, number, pictures: found.frames ? unpack(found.frames) : null };
+  const model = view.model, number = view.sequence, mine = opened;
+  const found = await ask("sequence", "sequence", { model, sequence: number });
+  if (!found || mine !== opened) return;  // another model has been opened meanwhile
+  sequence = { ...found, model, number, pictures: found.frames ? unpack(found.frames) : null };
 }
 
 async function loadSteps(row, index, values, key, number) {
@@ -266,7 +267,7 @@ function report(error) {
 // Drawing
 
 function draw() {
-  if (!models.length || !sequence || !rows[0]?.jump) return;
+  if (!models.length || sequence?.model !== view.model || !rows[0]?.jump) return;
   const picture = models[0].kind === "picture";
   const frame = picture ? null : sharedFrame(rows, view, sequence);
   rows.forEach((row) => row.draw(view, sequence, frame));
@@ -295,9 +296,10 @@ function story() {
   const unit = model.kind === "picture" ? "frame" : "observation";
   const seen = view.t === 0 ? "Before the first observation the model can only guess. Its" : `After ${many(view.t, unit)} the model holds a`;
   const belief = `${seen} <em>belief</em>${view.t === 0 ? " is wide" : ""}: states of the world that fit what it has seen. Here ${view.samples === 1 ? "is" : "are"} <b>${view.samples}</b> of them, each with its own colour and shape.`;
-  const jump = model.dt_given ? `One <em>jump</em> carries each of them ${many(view.dt, "step")} ahead at once, without the steps between.` :
-    `One <em>jump</em> carries each of them some frames ahead at once. ${model.dt_note}`;
-  return `${belief} ${jump}`;
+  if (!model.dt_given) return `${belief} One <em>jump</em> carries each of them some frames ahead at once. ${model.dt_note}`;
+  const count = Math.ceil(view.dt / model.longest_jump);
+  if (count === 1) return `${belief} One <em>jump</em> carries each of them ${many(view.dt, "step")} ahead at once, without the steps between.`;
+  return `${belief} The model has learned <em>jumps</em> of up to ${model.longest_jump} steps, so <b>${count}</b> in a row carry each of them ${many(view.dt, "step")} ahead.`;
 }
 
 function showControls() {

@@ -46,12 +46,15 @@ function polygon(ctx, shape, size) {
   ctx.closePath();
 }
 
-// Perceptually ordered colours for a number in 0 … 1, from dark violet to yellow.
-const SCALE = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
+// Ordered colours for a number in 0 … 1, from violet to yellow; each is also brighter than the one before.
+const SCALES = {
+  light: [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [247, 220, 30]],
+  dark: [[124, 84, 190], [86, 122, 204], [52, 160, 164], [110, 206, 112], [253, 236, 90]],
+};
 
 export function scaleColour(share) {
-  const place = Math.min(0.9999, Math.max(0, share)) * (SCALE.length - 1);
-  const from = SCALE[Math.floor(place)], to = SCALE[Math.floor(place) + 1], part = place % 1;
+  const scale = SCALES[themeName()], place = Math.min(0.9999, Math.max(0, share)) * (scale.length - 1);
+  const from = scale[Math.floor(place)], to = scale[Math.floor(place) + 1], part = place % 1;
   return `rgb(${from.map((value, i) => Math.round(value + part * (to[i] - value))).join(",")})`;
 }
 

@@ -24,6 +24,7 @@ export class PanelRow {
   setJump(jump) {
     this.jump = jump;
     if (this.model.kind === "picture") Object.assign(jump, { nowFrames: unpack(jump.now), endFrames: unpack(jump.end) });
+    this.left.title.textContent = jump.evaluations > 1 ? `${jump.evaluations} jumps in a row` : "One jump";
     this.left.cost.textContent = costText(jump, "jump");
   }
 
@@ -74,7 +75,7 @@ export class PanelRow {
 }
 
 export function sharedFrame(rows, view, sequence) {
-  return frameOf(view, sequence.length, rows.filter((row) => row.jump).flatMap((row) => row.values(view, sequence)));
+  return frameOf(view, sequence.length, rows.filter((row) => row.jump).flatMap((row) => row.values(view, sequence)), rows[0].jump);
 }
 
 function panel(parent, whose, title) {
@@ -84,14 +85,16 @@ function panel(parent, whose, title) {
   head.className = "panel-head";
   const heading = document.createElement("h2");
   if (whose) heading.append(Object.assign(document.createElement("span"), { className: "whose", textContent: whose }));
-  heading.append(title);
+  const text = document.createElement("span");
+  text.textContent = title;
+  heading.append(text);
   const cost = Object.assign(document.createElement("span"), { className: "cost" });
   const canvas = Object.assign(document.createElement("canvas"), { className: "chart" });
   canvas.setAttribute("role", "img");
   head.append(heading, cost);
   section.append(head, canvas);
   parent.append(section);
-  return { section, canvas, cost };
+  return { section, canvas, cost, title: text };
 }
 
 function costText(answer, name, jump) {
