@@ -5,16 +5,18 @@ import { legendItems } from "./chart.js";
 import { CloudView } from "./cloud.js";
 import { fillGallery } from "./gallery.js";
 import { InputRows } from "./inputs.js";
+import { allowedValues, limitView, startView } from "./limits.js";
 import { readLink, writeLink } from "./link.js";
 import { drawMaze } from "./mazes.js";
 import { prepareCanvas, shortNumber } from "./palette.js";
 import { PanelRow, sharedFrame } from "./panels.js";
 import { saveJson, savePng } from "./save.js";
 import { drawScores, scoreRows } from "./scores.js";
+import { storyOf } from "./story.js";
 import { drawSeen, unpack } from "./strips.js";
 
 const byId = (id) => document.getElementById(id);
-const MOST_SAMPLES = 24, QUICK = 150; // milliseconds that steps may take while a slider moves
+const QUICK = 150; // milliseconds that steps may take while a slider moves
 const descriptions = new Map();
 const cloudView = new CloudView(byId("cloud"), byId("decoded"), byId("cloud-scale"));
 
@@ -54,6 +56,7 @@ async function showGallery() {
   models = [];
   byId("explorer").hidden = true;
   byId("gallery").hidden = false;
+  byId("opening").hidden = true;
   setTools(false);
   byId("timing").textContent = "";
   document.title = "tdvae explorer";
@@ -65,15 +68,6 @@ async function describe(name) {
   return descriptions.get(name);
 }
 
-function startView(model) {
-  const picture = model.kind === "picture", length = model.lengths[0];
-  const view = { model: model.name, with: "", sequence: 0, samples: picture ? 5 : 8, channel: 0, seed: 0, edits: "", colour: "" };
-  view.t = picture ? Math.min(6, length - 1) : Math.min(60, Math.floor(0.5 * length));
-  const most = model.dt_given ? Math.min(model.longest_jump, model.actions ? length - view.t : 480) : 480;
-  view.dt = Math.max(1, Math.min(picture ? 8 : 20, most));
-  return exported ? { ...view, ...exported.grid[model.name].start } : view;
-}
-
 async function open(name, link) {
   const number = ++opened;
   const first = await describe(name);
@@ -83,13 +77,14 @@ async function open(name, link) {
   view = { ...startView(first), ...link, model: name, with: second ? second.name : "" };
   byId("gallery").hidden = true;
   byId("explorer").hidden = false;
+  byId("opening").hidden = true;
   setTools(true);
   byId("panels").replaceChildren();
   rows = models.map((model, i) => new PanelRow(byId("panels"), model, second ? "AB"[i] : "", () => cancelSteps(i)));
   scores = [];
   sequence = null;
   prepareControls(first, second);
-  limitView();
+  limitView(view, models[0]);
   const cloud = await ask("cloud", "cloud", { model: name });
   if (number !== opened || !cloud) return;
   cloudView.set(cloud, first.kind === "picture" ? unpack(cloud.decoded.pictures) : null, first.channels);
@@ -105,25 +100,6 @@ function setTools(shown) {
 
 // The view within its limits
 
-function values(name) {
-  if (exported && exported.grid[view.model][name]) return exported.grid[view.model][name];
-  const length = models[0].lengths[view.sequence], model = models[0];
-  if (name === "t") return [0, model.actions ? length - 1 : length];
-  if (name === "dt") return [1, model.actions ? Math.min(model.longest_jump * 4, 480, length - view.t) : model.longest_request];
-  return [0, model.lengths.length - 1];
-}
-
-function limitView() {
-  const near = (list, value) => list.reduce((best, each) => (Math.abs(each - value) < Math.abs(best - value) ? each : best));
-  for (const name of ["sequence", "t", "dt"]) {
-    const allowed = values(name), listed = exported && exported.grid[view.model][name];
-    view[name] = listed ? near(allowed, view[name]) : Math.min(allowed[1], Math.max(allowed[0], Math.round(view[name]) || 0));
-  }
-  view.samples = exported ? exported.grid[view.model].start.samples : Math.min(MOST_SAMPLES, Math.max(1, Math.round(view.samples) || 1));
-  view.channel = Math.min(models[0].channels.length - 1, Math.max(0, view.channel));
-  if (!models[0].inputs.length) view.edits = "";
-}
-
 function move(name, by) {
   const listed = exported && exported.grid[view.model][name];
   if (!listed) return change({ [name]: view[name] + by });
@@ -135,8 +111,12 @@ function change(changes) {
   if (!models.length) return Promise.resolve();
   if ("t" in changes || "sequence" in changes) changes = { edits: "", ...changes };
   Object.assign(view, changes);
-  limitView();
+  limitView(view, models[0]);
   return update();
+}
+
+function limits(name) {
+  return allowedValues(name, view, models[0]);
 }
 
 // Requests: while one is under way, only the newest change is kept.
@@ -261,6 +241,7 @@ function report(error) {
   const problem = byId("problem");
   problem.textContent = error instanceof RequestProblem ? error.message : `Something went wrong on this page: ${error.message}`;
   problem.hidden = false;
+  byId("opening").hidden = true;
   stopPlaying();
 }
 
@@ -291,28 +272,17 @@ function showScores() {
   drawScores(byId("scores"), scoreRows(rows, scores), scores[0]?.count);
 }
 
-function story() {
-  const model = models[0], many = (count, one) => `<b>${count}</b> ${one}${count === 1 ? "" : "s"}`;
-  const unit = model.kind === "picture" ? "frame" : "observation";
-  const seen = view.t === 0 ? "Before the first observation the model can only guess. Its" : `After ${many(view.t, unit)} the model holds a`;
-  const belief = `${seen} <em>belief</em>${view.t === 0 ? " is wide" : ""}: states of the world that fit what it has seen. Here ${view.samples === 1 ? "is" : "are"} <b>${view.samples}</b> of them, each with its own colour and shape.`;
-  if (!model.dt_given) return `${belief} One <em>jump</em> carries each of them some frames ahead at once. ${model.dt_note}`;
-  const count = Math.ceil(view.dt / model.longest_jump);
-  if (count === 1) return `${belief} One <em>jump</em> carries each of them ${many(view.dt, "step")} ahead at once, without the steps between.`;
-  return `${belief} The model has learned <em>jumps</em> of up to ${model.longest_jump} steps, so <b>${count}</b> in a row carry each of them ${many(view.dt, "step")} ahead.`;
-}
-
 function showControls() {
-  const [low, high] = [values("t")[0], values("t").at(-1)];
+  const [low, high] = [limits("t")[0], limits("t").at(-1)];
   Object.assign(byId("t"), { min: low, max: high, value: view.t });
   byId("t-shown").textContent = `${view.t} of ${models[0].lengths[view.sequence]}`;
-  Object.assign(byId("dt"), { min: values("dt")[0], max: values("dt").at(-1), value: view.dt });
-  Object.assign(byId("dt-number"), { max: values("dt").at(-1), value: view.dt });
+  Object.assign(byId("dt"), { min: limits("dt")[0], max: limits("dt").at(-1), value: view.dt });
+  Object.assign(byId("dt-number"), { max: limits("dt").at(-1), value: view.dt });
   Object.assign(byId("sequence"), { max: models[0].lengths.length, value: view.sequence + 1 });
   byId("samples").value = view.samples;
   byId("channel").value = view.channel;
   byId("colour").value = view.colour;
-  byId("story").innerHTML = story();
+  byId("story").innerHTML = storyOf(view, models[0]);
 }
 
 function prepareControls(first, second) {
@@ -399,9 +369,9 @@ async function play() {
   playing = true;
   byId("play").textContent = "❚❚";
   byId("play").setAttribute("aria-label", "Pause");
-  if (view.t >= values("t").at(-1)) await change({ t: 0 });
+  if (view.t >= limits("t").at(-1)) await change({ t: 0 });
   const mine = opened;
-  while (playing && mine === opened && view.t < values("t").at(-1)) {
+  while (playing && mine === opened && view.t < limits("t").at(-1)) {
     await move("t", 1);
     await new Promise((resolve) => setTimeout(resolve, models[0].kind === "picture" ? 400 : 90));
   }
