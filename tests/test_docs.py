@@ -128,7 +128,9 @@ def test_commands_of_the_page_exist(page: str) -> None:
     for block in tutorials.blocks_of((ROOT / page).read_text()):
         lines = [] if block.language else block.code.replace("\\\n", " ").splitlines()
         for line in lines:
-            command = re.search(r"(?:^|-m )tdvae ((?:run|fit|forecast|eval|rollout|bench|record|convert) .*)", line)
+            command = re.search(
+                r"(?:^|-m )tdvae ((?:run|fit|forecast|eval|rollout|explore|bench|record|convert) .*)", line
+            )
             if command is not None and "[options]" not in line:
                 tyro.cli(Command, args=shlex.split(command[1], comments=True))
 

@@ -28,8 +28,7 @@ from tdvae.forecasting.origins import Origins, held_out_origins, observed, rolli
 from tdvae.forecasting.preparation import HeldOut
 from tdvae.forecasting.regression import climatology, fit_linear, naive
 from tdvae.forecasting.verdict import Comparison, comparisons, verdict
-from tdvae.models import Model
-from tdvae.models.config import NextStepConfig
+from tdvae.models import LSTM, GatedMaps, Model, NextStepConfig
 from tdvae.types import Sequences
 
 SMALL: dict[str, Any] = {"latent": 2, "hidden": 8, "belief": 4, "decoder": (8,)}
@@ -333,7 +332,7 @@ def small_model(data: Sequences, **options: Any) -> tdvae.TDVAE:
 @pytest.mark.parametrize("next_step", [False, True])
 def test_beliefs_at_different_times_are_those_of_online_updates(next_step: bool) -> None:
     data = waves()
-    model: Model = tdvae.models.build(NextStepConfig(belief=4)) if next_step else small_model(data)
+    model: Model = tdvae.models.build(NextStepConfig(belief=LSTM(4))) if next_step else small_model(data)
     at = Origins(torch.tensor([0, 3, 3]), torch.tensor([5, 9, 2]), torch.tensor([0, 1, 1]))
     _, belief = beliefs_at(model, data, at)
     for index in range(3):
@@ -471,7 +470,7 @@ def test_the_verdict_says_if_the_test_part_is_too_short() -> None:
     """Whichever is ahead."""
     for difference in (-0.4, 0.4):
         whole = evaluation_of({1: difference})
-        short = replace(whole, blocks={1: torch.arange(40) // 20})
+        short = replace(whole, maps=GatedMaps())
         said = "The test part is too short to tell whether the combination is worth using. (40 origins in 2 blocks.)"
         assert short.verdict() == said
         stored = {name: summarised(values) for name, values in short.with_differences().items()}

@@ -19,6 +19,7 @@ from tdvae.envs import first_person
 from tdvae.forecasting import RUNS, Forecaster
 from tdvae.forecasting.gaps import fill
 from tdvae.forecasting.networks import compose
+from tdvae.models import LinearRecurrence
 
 JUMP, STEPS = 4, [1, 4, 11]
 
@@ -182,7 +183,7 @@ def test_forecasts_of_classes_and_bits(kind: str, tmp_path: Path) -> None:
 def test_bytes_of_pictures_get_a_convolutional_model_of_a_size_that_fits(tmp_path: Path) -> None:
     x = np.random.default_rng(0).integers(0, 256, (12, 6, 12, 10, 3)).astype(np.uint8)
     data = tdvae.prepare(x, 2)
-    recipe = tdvae.recipe(data, steps=1, channels=4, canvas=4, belief=8, layers=1, batch_size=2)
+    recipe = tdvae.recipe(data, steps=1, channels=4, canvas=4, layers=1, batch_size=2, belief=LinearRecurrence(8))
     assert recipe.describe().startswith("convolutional TD-VAE")
     assert sum(p.numel() for p in tdvae.recipe(data).learner.parameters()) < 3e6
     sizes: dict[str, Any] = {"channels": 4, "canvas": 4, "belief": 8, "layers": 1, "batch_size": 2}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ import tdvae
 from tdvae import cli
 from tdvae.forecasting.monitor import ValidationForecasts
 from tdvae.forecasting.preparation import HeldOut
+from tdvae.models import Bits, Classes, Coordinates, Gaussian, LinearRecurrence, ResidualMaps, Unknown
+from tdvae.models.decoders import DecoderConfig
 
 SIZES = ["--latent", "2", "--belief", "4"]
 
@@ -51,7 +54,7 @@ def test_command_line_and_python_train_the_same(tmp_path: Path, monkeypatch: pyt
 def test_weights_are_chosen_by_forecasts(tmp_path: Path) -> None:
     """The score is the NLL of forecasts averaged over horizons, the better of one jump and single steps at each."""
     data = tdvae.data.from_arrays(np.random.default_rng(1).normal(size=(60, 24, 1)))
-    recipe = tdvae.recipe(data, longest_jump=5, steps=60, latent=2, belief=4, hidden=8)
+    recipe = tdvae.recipe(data, longest_jump=5, steps=60, latent=2, belief=LinearRecurrence(4), maps=ResidualMaps(8))
     monitor = ValidationForecasts.of(recipe.learner.model, HeldOut(data), 5)
     before = monitor.measure()
     assert before == monitor.measure()
@@ -69,7 +72,9 @@ def test_a_training_stops_at_a_step_and_goes_on_as_if_it_had_not(tmp_path: Path)
     data = tdvae.data.from_arrays(np.random.default_rng(1).normal(size=(40, 24, 1)))
 
     def recipe() -> tdvae.Recipe:
-        return tdvae.recipe(data, longest_jump=5, steps=9, seed=2, latent=2, belief=4, hidden=8)
+        return tdvae.recipe(
+            data, longest_jump=5, steps=9, seed=2, latent=2, belief=LinearRecurrence(4), maps=ResidualMaps(8)
+        )
 
     whole = recipe().fit(data, data, tmp_path / "whole", progress="none")
     first = recipe().fit(data, data, tmp_path / "parts", progress="none", until=4)
@@ -100,24 +105,31 @@ def test_a_recipe_refuses_lengths_below_one(option: str, value: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("x", "observed_state", "noise"),
+    ("x", "state", "decoder"),
     [
-        (np.zeros((4, 6, 3)), True, "predicted"),
-        (np.zeros((4, 6, 5), dtype=bool), True, "learned"),
-        (np.zeros((4, 6, 5, 5), dtype=np.int64), True, "learned"),
-        (np.zeros((4, 6, 8, 8)), False, "predicted"),
+        (np.zeros((4, 6, 3)), "observed", Gaussian(noise="predicted")),
+        (np.zeros((4, 6, 5), dtype=bool), "observed", Bits()),
+        (np.zeros((4, 6, 5, 5), dtype=np.int64), "observed", Classes(1)),
+        (np.zeros((4, 6, 8, 8)), "latent", Gaussian(noise="predicted")),
     ],
     ids=["vector", "bits", "classes", "picture"],
 )
-def test_compact_observations_are_part_of_the_state_by_default(x: np.ndarray, observed_state: bool, noise: str) -> None:
+def test_compact_observations_are_part_of_the_state_by_default(
+    x: np.ndarray, state: str, decoder: DecoderConfig
+) -> None:
     config = tdvae.models.for_data(tdvae.data.from_arrays(x)).config
     assert isinstance(config, tdvae.TDVAEConfig)
-    assert (config.observed_state, config.noise) == (observed_state, noise)
+    assert (config.state, config.decoder) == (state, decoder)
 
 
 def test_options_that_rule_the_observed_state_out_turn_its_default_off() -> None:
     data = tdvae.data.from_arrays(np.zeros((4, 6, 3)))
-    for options in ({"likelihood": "coordinates"}, {"max_latent_dt": 3, "dt": "none"}, {"smoothing_sees_b2": False}):
-        config = tdvae.models.for_data(data, **options).config
+    options: tuple[dict[str, Any], ...] = (
+        {"decoder": Coordinates()},
+        {"dt": Unknown(lengths=3)},
+        {"smoothing_sees_b2": False},
+    )
+    for chosen in options:
+        config = tdvae.models.for_data(data, **chosen).config
         assert isinstance(config, tdvae.TDVAEConfig)
-        assert not config.observed_state
+        assert config.state == "latent"

@@ -18,7 +18,7 @@ from tdvae.models.base import Beliefs, Step
 from tdvae.models.decoders import Decoder
 from tdvae.nn.ladder import Ladder, LadderDistribution, product, product_over_group
 from tdvae.objectives import Gradient, pair_terms
-from tdvae.types import Latent, Pairs, Sequences, State
+from tdvae.types import Latent, Origin, Pairs, Sequences, State
 
 Q, R, PRIOR, STEPS = 0.5, 1e-12, 2.0, 6  # hidden θ ~ N(0, PRIOR), z_t = θ + N(0, Q), x_t = z_t + N(0, R)
 
@@ -59,7 +59,7 @@ class Smoother(Scalar):
 
 
 class Noise(Decoder):
-    def forward(self, z: Latent, origin: Tensor | None = None) -> DiagonalNormal:
+    def forward(self, z: Latent, origin: Origin | None = None) -> DiagonalNormal:
         return DiagonalNormal(z.flat, torch.full_like(z.flat, R).log() / 2)
 
 

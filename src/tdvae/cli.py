@@ -1,4 +1,4 @@
-"""The command line: `tdvae run`, `fit`, `eval`, `forecast`, `rollout`, `bench`, `record`, `convert`.
+"""The command line: `tdvae run`, `fit`, `eval`, `forecast`, `rollout`, `explore`, `bench`, `record`, `convert`.
 
 Each command imports what it needs when it runs. Help, completion and argument errors are therefore fast: they import
 neither torch nor any other large dependency.
@@ -288,6 +288,29 @@ class Rollout:
 
 
 @dataclass(frozen=True)
+class Explore:
+    """Open a local web page that shows beliefs, jumps and possible futures; needs the extra `explorer`."""
+
+    run: tyro.conf.Positional[str | None] = None
+    """Run folder of oscillator, moving-mnist or fit, or a shipped model. By default a gallery of all shipped models."""
+    host: str = "127.0.0.1"
+    """Address to listen on. Any other than this machine's own needs the token that is then printed."""
+    port: int = 8765
+    """Port to listen on; 0: a free one."""
+    data: Path | None = None
+    """For runs of fit: sequences of this file instead of the run's own test part."""
+    compare: str | None = None
+    """A second run or model, shown on the same sequences."""
+    export: Path | None = None
+    """Write a static version with precomputed answers to this new folder, instead of serving the page."""
+
+    def main(self) -> None:
+        from tdvae.explorer.command import explore
+
+        explore(self.run, self.host, self.port, self.data, self.export, self.compare)
+
+
+@dataclass(frozen=True)
 class Bench:
     """Benchmark training steps and jumps: ratios of times within one run, as median and half the range."""
 
@@ -381,6 +404,7 @@ Command = (
     | Annotated[Eval, tyro.conf.subcommand("eval")]
     | Annotated[Forecast, tyro.conf.subcommand("forecast")]
     | Annotated[Rollout, tyro.conf.subcommand("rollout")]
+    | Annotated[Explore, tyro.conf.subcommand("explore")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Record, tyro.conf.subcommand("record")]
     | Annotated[Convert, tyro.conf.subcommand("convert")]
@@ -398,7 +422,7 @@ def main() -> None:
         if sys.argv[1:] == ["--version"]:
             print(f"tdvae {__version__}")
             return
-        command: Run | Fit | Eval | Forecast | Rollout | Bench | Record | Convert = tyro.cli(
+        command: Run | Fit | Eval | Forecast | Rollout | Explore | Bench | Record | Convert = tyro.cli(
             Command,
             prog="tdvae",
             description="Belief-state world models: train, evaluate and roll out TD-VAE.\n\n"

@@ -11,6 +11,7 @@ import torch
 
 import tdvae
 from tdvae.forecasting.forecaster import DATA_FILE
+from tdvae.models import LSTM, GatedMaps, Gaussian
 from tdvae.storage import RunFolder, checkpoint
 from tdvae.training.config import derive_seed
 
