@@ -28,6 +28,7 @@ from tdvae.models import (
     FilteringConfig,
     GatedMaps,
     Gaussian,
+    GridMap,
     LinearRecurrence,
     MeanFieldConfig,
     NextStepConfig,
@@ -74,6 +75,13 @@ PARTS: dict[type[Config], st.SearchStrategy[Config]] = {
     Waves: st.builds(Waves, st.integers(1, 62)),
     Number: st.just(Number()),
     Unknown: st.builds(Unknown, st.integers(1, 1_000), st.integers(1, 62)),
+    GridMap: st.builds(
+        GridMap,
+        st.tuples(sizes, sizes),
+        st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), max_size=5).map(tuple),
+        st.lists(st.integers(0, 9), max_size=3).map(tuple),
+        sizes,
+    ),
 }
 
 

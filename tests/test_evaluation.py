@@ -28,7 +28,7 @@ from tdvae.forecasting.origins import Origins, held_out_origins, observed, rolli
 from tdvae.forecasting.preparation import HeldOut
 from tdvae.forecasting.regression import climatology, fit_linear, naive
 from tdvae.forecasting.verdict import Comparison, comparisons, verdict
-from tdvae.models import LSTM, GatedMaps, Model, NextStepConfig
+from tdvae.models import LSTM, Model, NextStepConfig
 from tdvae.types import Sequences
 
 SMALL: dict[str, Any] = {"latent": 2, "hidden": 8, "belief": 4, "decoder": (8,)}
@@ -470,7 +470,7 @@ def test_the_verdict_says_if_the_test_part_is_too_short() -> None:
     """Whichever is ahead."""
     for difference in (-0.4, 0.4):
         whole = evaluation_of({1: difference})
-        short = replace(whole, maps=GatedMaps())
+        short = replace(whole, blocks={1: torch.arange(40) // 20})
         said = "The test part is too short to tell whether the combination is worth using. (40 origins in 2 blocks.)"
         assert short.verdict() == said
         stored = {name: summarised(values) for name, values in short.with_differences().items()}

@@ -228,9 +228,11 @@ class Belief:
         """The beliefs of some sequences."""
         return self.map(lambda part: part[rows])  # type: ignore[index]
 
+    @checked
     def where(self, rows: Tensor, other: Belief) -> Belief:
         """This belief in the rows (N,) that are True, ``other`` elsewhere: `belief.where(~ended, model.initial(N))`."""
-        checks.shape("rows", rows, (len(self.code),))
+        if checks.shape("rows", rows, (len(self.code),)).dtype != torch.bool:
+            raise InputError(f"rows: expected truth values, got {rows.dtype}")
         kept = [self.code, *self.carry, *([] if self.x is None else [self.x])]
         new = [other.code, *other.carry, *([] if other.x is None else [other.x])]
         if [part.shape for part in kept] != [part.shape for part in new]:
