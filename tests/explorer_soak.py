@@ -21,7 +21,8 @@ from playwright.sync_api import Browser, Page
 
 from tdvae.explorer.answers import Explorer
 from tdvae.reporting.results import results, write_results
-from tests.explorer_pages import opened, served, set_value, settle, started_browser, wave_run
+from tests.explorer_pages import opened, served, set_value, settle, started_browser
+from tests.test_explorer import wave_run
 
 SHOTS = {
     "explorer": ("#model=oscillator&t=30&dt=40", 1280, "light"),

@@ -8,6 +8,7 @@ import torch
 
 import tdvae
 from tdvae.distributions import DiagonalNormal
+from tdvae.models import Classes, Gaussian, LinearRecurrence, Readout, ResidualMaps
 from tdvae.models.decoders import GaussianDecoder
 from tdvae.models.tdvae import TransitionLadder
 from tdvae_paper.calibration import calibrate
@@ -17,7 +18,15 @@ from tdvae_paper.monitor import ForecastMonitor
 def overdispersed() -> tuple[tdvae.TDVAE, tdvae.Sequences]:
     """An untrained model on white noise whose σ is four times too wide."""
     data = tdvae.data.from_arrays(np.random.default_rng(1).normal(size=(60, 24, 1)))
-    model = tdvae.models.for_data(data, latent=2, hidden=8, belief=4, readout=8, decoder=(8,), init_log_sigma=-4.0)
+    model = tdvae.models.for_data(
+        data,
+        latent=2,
+        init_log_sigma=-4.0,
+        belief=LinearRecurrence(4),
+        decoder=Gaussian((8,), noise="predicted"),
+        readout=Readout(8, hidden=64),
+        maps=ResidualMaps(8),
+    )
     assert isinstance(model.p_D, GaussianDecoder)
     with torch.no_grad():
         model.p_D.log_sigma.fill_(np.log(4.0))
@@ -44,7 +53,13 @@ def test_each_jump_has_its_own_scale_if_x_is_in_the_state() -> None:
     steps = np.random.default_rng(0).normal(size=(200, 40, 1))
     data = tdvae.data.from_arrays(steps.cumsum(1))
     model = tdvae.models.for_data(
-        data, latent=2, hidden=8, belief=4, readout=8, decoder=(8,), init_log_sigma=-4.0, noise="learned"
+        data,
+        latent=2,
+        init_log_sigma=-4.0,
+        belief=LinearRecurrence(4),
+        decoder=Gaussian((8,), noise="learned"),
+        readout=Readout(8, hidden=64),
+        maps=ResidualMaps(8),
     )
     assert isinstance(model.p_D, GaussianDecoder)
     assert model.p_D.linear is not None
@@ -76,7 +91,13 @@ def test_single_steps_are_calibrated_by_composed_forecasts() -> None:
     torch.manual_seed(0)
     data = tdvae.data.from_arrays(np.random.default_rng(1).normal(size=(60, 40, 1)))
     model = tdvae.models.for_data(
-        data, latent=2, hidden=8, belief=4, readout=8, init_log_sigma=1.0, observed_state=False
+        data,
+        latent=2,
+        init_log_sigma=1.0,
+        belief=LinearRecurrence(4),
+        readout=Readout(8, hidden=64),
+        maps=ResidualMaps(8),
+        state="latent",
     )
     state = model.sample_state(model.initial(3), n=2)
 
@@ -104,7 +125,7 @@ def test_single_steps_are_calibrated_by_composed_forecasts() -> None:
 
 def test_other_likelihoods_are_left_as_they_are() -> None:
     data = tdvae.data.from_arrays(np.zeros((6, 8, 3), dtype=np.int64))
-    model = tdvae.models.for_data(data, classes=2)
+    model = tdvae.models.for_data(data, decoder=Classes(2))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     assert ForecastMonitor.up_to(2, model, data).finish() == {}
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

@@ -28,10 +28,10 @@ from tdvae.forecasting.origins import Origins, held_out_origins, observed, rolli
 from tdvae.forecasting.preparation import HeldOut
 from tdvae.forecasting.regression import climatology, fit_linear, naive
 from tdvae.forecasting.verdict import Comparison, comparisons, verdict
-from tdvae.models import LSTM, Model, NextStepConfig
+from tdvae.models import LSTM, Model, NextStepConfig, ResidualMaps
 from tdvae.types import Sequences
 
-SMALL: dict[str, Any] = {"latent": 2, "hidden": 8, "belief": 4, "decoder": (8,)}
+SMALL: dict[str, Any] = {"latent": 2, "maps": ResidualMaps(8), "belief": LSTM(4)}
 
 
 def standardised(x: Any, actions: Any = None) -> Sequences:
@@ -326,7 +326,7 @@ def test_missing_values_have_no_effect_on_linear_forecasters() -> None:
 
 def small_model(data: Sequences, **options: Any) -> tdvae.TDVAE:
     torch.manual_seed(0)
-    return tdvae.models.for_data(data, **{"readout": 0, **SMALL, **options})
+    return tdvae.models.for_data(data, **{"readout": None, **SMALL, **options})
 
 
 @pytest.mark.parametrize("next_step", [False, True])
@@ -350,7 +350,7 @@ def test_beliefs_at_different_times_are_those_of_online_updates(next_step: bool)
 @pytest.mark.parametrize("composed", [False, True])
 def test_a_forecast_is_one_jump_or_single_steps(composed: bool) -> None:
     data = waves()
-    model, at = small_model(data, observed_state=False), Origins(*torch.tensor([[1, 2], [30, 31], [0, 1]]))
+    model, at = small_model(data, state="latent"), Origins(*torch.tensor([[1, 2], [30, 31], [0, 1]]))
     network = Network(model, 5, frozenset({3} if composed else ()), {3: 1.0})
     torch.manual_seed(1)
     found = network.densities(data, at, [3], 2_000)[3]
@@ -392,7 +392,7 @@ def test_importance_sampling_and_plain_samples_agree_where_both_are_good() -> No
 def small_stack(data: Sequences, longest: int = 3) -> Stack:
     linear = fit_linear(data, longest, [1, longest])
     assert linear is not None
-    network = Network(small_model(data, observed_state=False), longest)
+    network = Network(small_model(data, state="latent"), longest)
     members: dict[str, Predictor] = {"linear": linear, "latent": network}
     return Stack(members, {"linear": {1: 0.5, longest: 0.9}, "latent": {1: 0.5, longest: 0.1}})
 

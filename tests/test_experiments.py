@@ -24,6 +24,7 @@ from tdvae.data import OscillatorSettings, simulate
 from tdvae.exact import OscillatorOracle
 from tdvae.forecasting import RUNS, OwnData
 from tdvae.forecasting.evaluate import evaluate
+from tdvae.models import LSTM, ResidualMaps
 from tdvae.reporting.results import Measures, summarise
 from tdvae_paper.oscillator import figure as oscillator_figure
 from tdvae_paper.oscillator.experiment import ABLATION_PRESETS, PRESETS, Variants
@@ -146,7 +147,7 @@ def test_fits_to_exact_signals_agree_with_the_posterior_and_the_truth() -> None:
 
 def tiny_measures(own: OwnData) -> Measures:
     torch.manual_seed(0)
-    model = tdvae.recipe(own, latent=2, belief=4, hidden=4, decoder=(4,)).learner.model
+    model = tdvae.recipe(own, latent=2, belief=4, maps=ResidualMaps(4)).learner.model
     return evaluate(model, None, own.history, own.test, own.longest_jump).measures
 
 
@@ -267,7 +268,7 @@ def test_ablations_train_and_report_each_variant(
 ) -> None:
     small = PRESETS["smoke"]
     variants = {"recipe": small, "adam": replace(small, train=replace(small.train, optimizer="adam"))}
-    sizes = {"latent": 2, "hidden": 8, "belief": 6, "readout": 8, "readout_hidden": 8, "observed_state": False}
+    sizes = {"latent": 2, "maps": ResidualMaps(8), "belief": LSTM(6), "readout": None, "observed_state": False}
     monkeypatch.setitem(ABLATION_PRESETS, "demo", Variants(variants, {"fit_latent": sizes}, small))
     names = [*variants, "fit_latent"]
     arguments = ["run", "oscillator-ablations", "--run-dir", str(tmp_path / "run"), "--out", str(tmp_path / "out")]

@@ -36,9 +36,22 @@ from tdvae.explorer.requests import parse, text_of
 from tdvae.explorer.server import bind, is_loopback
 from tdvae.explorer.subjects import PictureLayout
 from tdvae.models import Classes, GatedMaps
-from tests.explorer_pages import served, wave_run
+from tests.explorer_pages import served
 
 SHIPPED = "oscillator"
+
+
+def wave_run(folder: Path, seed: int = 0, scale: float = 100.0) -> Path:
+    """A short fit of two channels with one known input, in units far from those of the model."""
+    generator = np.random.default_rng(seed)
+    t = np.arange(24)
+    price = generator.uniform(-1, 1, (20, 24, 1))
+    rate = generator.uniform(0.2, 0.6, (20, 1))
+    first = np.sin(rate * t) + price[..., 0]
+    x = 5_000 + scale * np.stack([first, np.cos(rate * t)], axis=-1) + generator.normal(0, 1, (20, 24, 2))
+    data = tdvae.prepare({"x": x, "actions": price}, longest_jump=3)
+    tdvae.fit_forecaster(data, folder, steps=4, networks=["latent"], progress="none")
+    return folder
 
 
 @pytest.fixture(scope="module")

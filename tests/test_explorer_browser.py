@@ -11,9 +11,9 @@ from playwright.sync_api import Browser, Page, Request
 
 from tdvae.explorer import export
 from tdvae.explorer.answers import Explorer
-from tests.explorer_pages import MISSING, browser_path, opened, served, set_value, settle, started_browser, wave_run
+from tests.explorer_pages import MISSING, browser_path, opened, served, set_value, settle, started_browser
 from tests.explorer_soak import interact
-from tests.test_explorer import with_maze
+from tests.test_explorer import wave_run, with_maze
 
 pytestmark = pytest.mark.skipif(browser_path() is None, reason=MISSING)
 

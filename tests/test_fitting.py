@@ -24,10 +24,11 @@ from tdvae.forecasting.networks import Network, interpolated
 from tdvae.forecasting.origins import Origins
 from tdvae.forecasting.regression import climatology, naive
 from tdvae.jumps import SemiGradient
+from tdvae.models import LSTM, Gaussian, ResidualMaps
 from tdvae.storage import RunFolder
 from tdvae.types import Sequences
 
-SMALL: dict[str, Any] = {"latent": 2, "belief": 4, "hidden": 8}
+SMALL: dict[str, Any] = {"latent": 2, "belief": LSTM(4), "maps": ResidualMaps(8)}
 
 
 class StopError(Exception):
@@ -264,7 +265,9 @@ def test_futures_have_the_densities_of_the_stack_and_the_order_of_its_main_membe
 
 def test_a_network_that_is_too_wide_is_narrowed() -> None:
     data = _noise(60, 24)
-    model = tdvae.models.for_data(data, **SMALL, readout=0, init_log_sigma=-4.0, decoder=(8,), observed_state=False)
+    model = tdvae.models.for_data(
+        data, **SMALL, readout=None, init_log_sigma=-4.0, decoder=Gaussian((8,), noise="predicted"), state="latent"
+    )
     with torch.no_grad():  # white noise with σ = 2, whatever z is
         for parameter in model.p_D.parameters():
             parameter.zero_()
