@@ -327,14 +327,21 @@ def test_arguments_for_own_data_are_checked(tmp_path: Any) -> None:
     data = tdvae.prepare(series, longest_jump=3)
     for wrong, name in (
         ({"steps": 0}, "steps"),
-        ({"minutes": 0}, "minutes"),
-        ({"minutes": float("nan")}, "minutes"),
         ({"patience": -1}, "patience"),
         ({"batch_size": "8"}, "batch_size"),
         ({"longest_jump": 4}, "longest_jump"),
+        ({"kind": "linear"}, "kind"),
     ):
         with pytest.raises((InputError, ArgumentTypeError), match=rf"^{name}: expected"):
             tdvae.recipe(data, **wrong)
+    for wrong, name in (
+        ({"minutes": 0}, "minutes"),
+        ({"minutes": float("nan")}, "minutes"),
+        ({"networks": ["linear"]}, "networks"),
+        ({"run_dir": 3}, "run_dir"),
+    ):
+        with pytest.raises((InputError, ArgumentTypeError), match=rf"^{name}"):
+            tdvae.fit_forecaster(data, **{"run_dir": tmp_path / "run", **wrong})
     with pytest.raises(ArgumentTypeError, match=r"^data: expected .*Sequences.*OwnData.*ndarray"):
         tdvae.recipe(series)  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match=r"^run: expected"):

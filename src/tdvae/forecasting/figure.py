@@ -32,6 +32,7 @@ COLOURS = {
     "naive": "C1",
     "climatology": "0.6",
     "auto_arima": "C8",
+    "limit": "black",
     "auto_ets": "C5",
 }
 

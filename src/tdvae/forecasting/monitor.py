@@ -103,6 +103,6 @@ def validation_origins(held_out: HeldOut, longest_jump: int, most: int) -> tuple
     sequences = held_out.sequences
     every = held_out_origins(sequences, held_out.context, longest_jump)
     room = sequences.lengths[every.row] - every.t
-    horizons = [h for h in scored_horizons(longest_jump) if h <= int(room.max())]
+    horizons = [h for h in scored_horizons(longest_jump) if bool((room >= h).any())]
     chosen = every.select((room >= max(horizons, default=1)).nonzero()[:, 0])
-    return chosen.at_most(most), horizons if len(chosen) else []
+    return chosen.at_most(most), horizons

@@ -13,6 +13,7 @@ from tdvae.forecasting.evaluate import Evaluation, evaluate, evaluation_origins
 from tdvae.forecasting.fitting import FOLDER
 from tdvae.forecasting.origins import scored_horizons
 from tdvae.forecasting.verdict import LABELS, comparisons, list_steps, verdict
+from tdvae.models import LSTM, ResidualMaps
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, by_key
 from tdvae.training import FitResult
@@ -70,7 +71,7 @@ PRESETS = {
         samples=4,
         particles=20,
         peers=False,
-        model={"latent": 2, "hidden": 8, "belief": 6},
+        model={"latent": 2, "maps": ResidualMaps(8), "belief": LSTM(6)},
         seeds=(0,),
     ),
     "cpu": Preset(),

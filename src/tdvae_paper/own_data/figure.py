@@ -33,7 +33,8 @@ def draw(path: Path, shown: Mapping[str, Shown], measures: Measures, names: dict
         draw_calibration(row[3], evaluation)
         row[0].set_title(title, fontsize=10)
     handles = {label: handle for row in axes for handle, label in zip(*row[1].get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), ncols=len(handles), loc="outside upper center", fontsize=9)
+    columns = (len(handles) + 1) // 2
+    figure.legend(handles.values(), handles.keys(), ncols=columns, loc="outside upper center", fontsize=9)
     axes[0, 0].legend(fontsize=8, loc="upper left")
     figure.savefig(path, dpi=110)
     return path
