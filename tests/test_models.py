@@ -192,7 +192,7 @@ def test_given_returns_the_distribution_of_sample(model: TDVAE) -> None:
     actions = tdvae.objectives.actions_between(sequences, pairs)
     z2, p_B2 = model.p_B.sample(b2)
     z1, q_S1 = model.q_S.sample(z2, b1, b2, pairs.dt, actions)
-    s1 = State(z1, model.features_at(sequences, pairs.t1))
+    s1 = State(z1, model.step_features(model.features_at(sequences, pairs.t1), pairs.dt, actions))
     z3, p_T3 = model.p_T.sample(s1, pairs.dt, actions)
     distributions = (
         (p_B2, model.p_B.given(z2, b2)),

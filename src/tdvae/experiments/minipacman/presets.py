@@ -198,8 +198,7 @@ MAP_PRESETS: dict[str, Preset] = {
         samples=30,
         probe_games=2_000,
         probe_test=400,
-        probe_every=3,
-        reader_steps=700,
+        reader_steps=800,
         seeds=(0,),
     ),
 }
