@@ -140,7 +140,7 @@ class MiniPacmanMap(MiniPacmanObservedState):
         picture, film = folder / "minipacman_beliefs.png", folder / "minipacman_beliefs.gif"
         belief_figure.draw(beliefs, test, picture)
         belief_figure.film(beliefs, test, film)
-        return [*super().draw(preset, content, runs, folder), picture, film]
+        return [picture, film]
 
 
 class MiniPacmanSharedFutures(MiniPacmanMap):
