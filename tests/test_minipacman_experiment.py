@@ -210,3 +210,26 @@ def test_jumps_are_a_block_of_their_own(tmp_path: Path, monkeypatch: pytest.Monk
     measures = json.loads((tmp_path / "run" / "minipacman.json").read_text())["measures"]["observed_state_jumps"]
     assert set(measures["elbo"]) == {"tdvae"}
     assert {"last seen", "tdvae, belief"} <= set(measures["ghost_probe"])
+
+
+@pytest.mark.parametrize(
+    ("name", "block"), [("minipacman-map", "map"), ("minipacman-shared-futures", "map_shared_futures")]
+)
+def test_models_with_a_map_are_measured_beside_the_exact_limit(
+    name: str, block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["tdvae", "run", name, "--preset", "smoke", "--run-dir", str(tmp_path / "run")])
+    cli.main()
+    measures = json.loads((tmp_path / "run" / "minipacman.json").read_text())["measures"][block]
+    assert 0.2 < measures["limit"]["mean"] < measures["limit_factorised"]["mean"] < 1.2
+    assert sum(measures["limit_parts"][part]["mean"] for part in ("place", "food", "ghost", "pills")) == pytest.approx(
+        measures["limit"]["mean"]
+    )
+    nothing = measures["references"]["place known, last frame only"]["mean"]
+    share = (nothing - measures["nll"]["tdvae"]["mean"]) / (nothing - measures["limit"]["mean"])
+    assert measures["information_share"]["tdvae"]["mean"] == pytest.approx(share)
+    assert {"exact", "last seen", "tdvae, belief", "tdvae, code"} <= set(measures["ghost_by_age"])
+    assert measures["ghost_probe"]["exact"]["mean"] < measures["ghost_probe"]["uniform"]["mean"]
+    if block == "map":
+        with Image.open(tmp_path / "run" / "minipacman_beliefs.gif") as film:
+            assert getattr(film, "n_frames", 1) == PRESETS["smoke"].frames - SKIPPED

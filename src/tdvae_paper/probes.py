@@ -89,25 +89,39 @@ def _fit_mlp(codes: Tensor, labels: Tensor) -> Logits:
 PROBES: dict[str, Callable[[Tensor, Tensor], Logits]] = {"logistic": _fit_logistic, "mlp": _fit_mlp}
 
 
+def mlp_reader(inputs: int, outputs: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(inputs, READER_HIDDEN), nn.ReLU(), nn.Linear(READER_HIDDEN, outputs))
+
+
 @torch.enable_grad()
 def fit_reader(
-    codes: Tensor, outputs: int, loss: Callable[[Tensor, Tensor], Tensor], steps: int
+    codes: Tensor,
+    outputs: int,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    steps: int,
+    make: Callable[[int, int], nn.Module] | None = None,
+    plain: int = 0,
 ) -> Callable[[Tensor], Tensor]:
     """Fit an MLP from codes (M, B) of one model to ``outputs`` numbers, and return it.
 
     ``loss(outputs, rows)`` scores the outputs for a batch of rows. Batches and initial weights are the same in every
     call. The last fifth of the rows is held out, and the weights with the lowest loss on it are returned. Without this
     the MLP overfits: codes identify the sequence they come from. Rows of one sequence should therefore be contiguous.
+    ``make(inputs, outputs)`` makes another network than the MLP; the last ``plain`` numbers of a code are given to it
+    as they are, and not standardised.
     """
     generator = torch.Generator().manual_seed(0)
     shift, scale = codes.mean(0), codes.std(0) + 1e-4
+    if plain:
+        shift[-plain:], scale[-plain:] = 0, 1
 
     def standardised(codes: Tensor) -> Tensor:
-        return ((codes - shift) / scale).clamp(-READER_LARGEST, READER_LARGEST)
+        usual = ((codes - shift) / scale).clamp(-READER_LARGEST, READER_LARGEST)
+        return torch.cat([usual[:, : codes.shape[1] - plain], codes[:, codes.shape[1] - plain :]], dim=1)
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = nn.Sequential(nn.Linear(codes.shape[1], READER_HIDDEN), nn.ReLU(), nn.Linear(READER_HIDDEN, outputs))
+        network = (make or mlp_reader)(codes.shape[1], outputs)
     optimizer = torch.optim.AdamW(network.parameters(), lr=READER_RATE, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     train_rows = len(codes) - len(codes) // READER_FOLDS

@@ -171,9 +171,9 @@ class MapMemory(Memory):
         return F.embedding((board * (OLDEST + 1) + age.clamp(max=OLDEST)).long(), self.features_of)
 
     def classes_and_ages(self, memory: Tensor) -> Tensor:
-        """The features (M, places · (classes + ages)) of a map (M, 2 · places), around the agent."""
+        """The features (M, classes + ages, rows, columns) of a map (M, 2 · places), the agent in the corner."""
         board, age = memory.unflatten(-1, (2, self.places)).unbind(-2)
-        return self._features(board, age).flatten(1)
+        return self._features(board, age).mT.unflatten(-1, self.sides)
 
     def forward(self, memory: Tensor, dt: Tensor, actions: Tensor | None) -> Tensor:
         """Features of the map around the place that the actions lead to: the window there as it was seen last, one-hot,

@@ -27,6 +27,7 @@ from tdvae_paper.minipacman.probes import (
     features,
     fit_ghost_reader,
     hidden,
+    map_of,
     rows_of,
 )
 
@@ -48,7 +49,8 @@ def read_beliefs(model: Model, fit_on: Recording, test: Recording, steps: int, e
     """As a reader finds them in the model's belief, and exactly."""
     truth, about = hidden(fit_on), hidden(test)
     fewer = torch.arange(0, len(truth.ghost), every)
-    reader = fit_ghost_reader(features(model, fit_on)["belief"][fewer], rows_of(truth, fewer), steps)
+    codes = features(model, fit_on)["belief"][fewer]
+    reader = fit_ghost_reader(codes, rows_of(truth, fewer), steps, map_of(model, "belief"))
     learned = torch.softmax(reader(features(model, test)["belief"], about).masked_fill(about.seen, -1e9), -1)
     exact = MiniPacmanFilter().of_recording(test).ghost[:, SKIPPED:].flatten(0, 1).masked_fill(about.seen, 0)
     exact = exact / exact.sum(1, keepdim=True).clamp(min=1e-12)

@@ -66,7 +66,8 @@ class MiniPacman(Experiment[Preset]):
         measures = densities(models[0], test, preset.samples)
         if isinstance(models[0], NextStep):
             return measures
-        return measures | measure_probes(models[0], *probed(preset, task.seed), preset.reader_steps, preset.probe_every)
+        steps, with_map = preset.reader_steps, task.variant == "tdvae"
+        return measures | measure_probes(models[0], *probed(preset, task.seed), steps, preset.probe_every, with_map)
 
     def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
         return [together(by_method) for by_method in by_seed(measures).values()]
@@ -138,7 +139,7 @@ class MiniPacmanMap(MiniPacmanObservedState):
         picture, film = folder / "minipacman_beliefs.png", folder / "minipacman_beliefs.gif"
         belief_figure.draw(beliefs, test, picture)
         belief_figure.film(beliefs, test, film)
-        return [*super().draw(preset, content, runs, folder), picture, film]
+        return [picture, film]
 
 
 class MiniPacmanSharedFutures(MiniPacmanMap):
@@ -148,6 +149,10 @@ class MiniPacmanSharedFutures(MiniPacmanMap):
     title = "MiniPacman, a map in the state, shared futures"
     block = "map_shared_futures"
     presets = SHARED_PRESETS
+
+    def training(self, preset: Preset, task: Task) -> Training:
+        """The last weights are kept: with semi-gradients the loss does not tell which are best."""
+        return replace(super().training(preset, task), validation=None)
 
     def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
         return [by_model(by_method) for by_method in by_seed(measures).values()]

@@ -27,6 +27,7 @@ from tdvae_paper.minipacman.probes import (
     features,
     fit_ghost_reader,
     hidden,
+    map_of,
     observed,
     rows_of,
 )
@@ -101,7 +102,7 @@ def _futures(axes: Axes, model: Model, test: Recording) -> None:
 
 def _ghosts(figure: Figure, grid: GridSpec, model: Model, fit_on: Recording, test: Recording, steps: int) -> None:
     """Where a reader of the belief takes the ghost to be, while it is out of sight."""
-    reader = fit_ghost_reader(features(model, fit_on)["belief"], hidden(fit_on), steps)
+    reader = fit_ghost_reader(features(model, fit_on)["belief"], hidden(fit_on), steps, map_of(model, "belief"))
     about, codes = hidden(test), features(model, test)["belief"]
     frames = test.x.shape[1] - SKIPPED
     chosen = _moments(about.out_of_sight & (about.since > 0) & (about.since < 6), frames)

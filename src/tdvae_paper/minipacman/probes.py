@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from tdvae.envs.minipacman import Recording, View
 from tdvae.envs.minipacman.maze import FREE, HEIGHT, PLACE, WIDTH
@@ -17,7 +18,7 @@ from tdvae.models.base import RecurrentModel
 from tdvae.nn.memory import MapMemory
 from tdvae.reporting.results import Measures
 from tdvae.types import Latent, Sequences
-from tdvae_paper.probes import fit_reader
+from tdvae_paper.probes import fit_reader, mlp_reader
 
 MEASURES = ("ghost_probe", "ghost_by_age", "food_probe")
 SKIPPED = 10  # first frames of a game: there is nothing to remember yet
@@ -30,12 +31,12 @@ FREE_CELLS = torch.as_tensor(FREE)
 _PLACE_AMONG_FREE = torch.full((HEIGHT * WIDTH,), -1).index_put((FREE_CELLS,), torch.arange(len(FREE)))
 _VIEW = View()
 _SEEN_FROM = torch.as_tensor(np.stack([_VIEW.seen_from(int(cell)).reshape(-1)[FREE] for cell in FREE]))
-# Where a cell is as seen from another, among all offsets, which are counted row by row
-_OFFSETS = (torch.as_tensor(PLACE[FREE])[None] - torch.as_tensor(PLACE[FREE])[:, None]) + torch.tensor(
-    [HEIGHT - 1, WIDTH - 1]
-)
-_OFFSET_OF = _OFFSETS[..., 0] * (2 * WIDTH - 1) + _OFFSETS[..., 1]  # (138, 138) by Pacman's cell and the other
-READ = len(FREE) + (2 * HEIGHT - 1) * (2 * WIDTH - 1)  # outputs of a reader: by cell, and by offset from Pacman
+# Where a cell is as seen from another, among all offsets around Pacman, which are counted as the places of his map
+_MAP_ROWS, _MAP_COLUMNS = HEIGHT + 2, WIDTH + 2
+_APART = torch.as_tensor(PLACE[FREE])[None] - torch.as_tensor(PLACE[FREE])[:, None]
+_OFFSET_OF = _APART[..., 0] % _MAP_ROWS * _MAP_COLUMNS + _APART[..., 1] % _MAP_COLUMNS  # (138, 138) Pacman's and other
+OFFSETS = _MAP_ROWS * _MAP_COLUMNS
+READ = len(FREE) + OFFSETS  # outputs of a reader: by cell, and by offset from Pacman
 
 
 def cells_read(outputs: Tensor, about: Hidden) -> Tensor:
@@ -123,7 +124,7 @@ def features(model: Model, recording: Recording) -> dict[str, Tensor]:
             through = model.features_through(part)
             assert through is not None
             maps = through[:, 1 + SKIPPED :].flatten(0, 1)
-            read["belief"].append(torch.cat([code, model.memory.classes_and_ages(maps)], dim=-1))
+            read["belief"].append(torch.cat([code, maps], dim=-1))
             read["code"].append(code)
         else:
             read["belief"].append(code)
@@ -145,33 +146,83 @@ def rows_of(about: Hidden, rows: Tensor) -> Hidden:
     return Hidden(*(getattr(about, name)[rows] for name in Hidden.__dataclass_fields__))
 
 
+class MapReader(nn.Module):
+    """Reads a map with two convolutions, the same around every place: what is where from Pacman."""
+
+    CHANNELS, REACH = 6, 4
+
+    def __init__(self, memory: MapMemory, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.usual = nn.Parameter(torch.zeros(outputs))
+        self.each = nn.Conv2d(memory.features_of.shape[1], self.CHANNELS, 1)
+        # The edges of the map are joined.
+        self.near = nn.Conv2d(self.CHANNELS, 1, 2 * self.REACH + 1, padding=self.REACH, padding_mode="circular")
+        self._features = memory.classes_and_ages
+
+    def forward(self, maps: Tensor) -> Tensor:
+        by_offset = self.near(F.relu(self.each(self._features(maps))))[:, 0].flatten(1)
+        return self.usual + F.pad(by_offset, (len(FREE), 0))
+
+
+def _silent_reader(inputs: int, outputs: int) -> nn.Module:
+    """An MLP whose outputs are zero at first, to be added to those of another reader."""
+    network = mlp_reader(inputs, outputs)
+    for parameter in network[-1].parameters():  # type: ignore[index]
+        nn.init.zeros_(parameter)
+    return network
+
+
 Reader = Callable[[Tensor, Hidden], Tensor]  # codes and what is told → a number for each cell
 
 
-def fit_ghost_reader(codes: Tensor, about: Hidden, steps: int) -> Reader:
-    """Logits over the free cells, from codes; fitted to frames whose ghost is out of sight."""
+def fit_ghost_reader(codes: Tensor, about: Hidden, steps: int, memory: MapMemory | None = None) -> Reader:
+    """Logits over the free cells, from codes; fitted to frames whose ghost is out of sight.
+
+    With a ``memory``, the codes end with its maps.
+    """
     chosen = about.out_of_sight.nonzero()[:, 0]
-    codes, about = codes[chosen], rows_of(about, chosen)
-    return _fit(codes, about, ghost_loss, steps)
+    return _fit(codes[chosen], rows_of(about, chosen), ghost_loss, steps, memory)
 
 
-def fit_food_reader(codes: Tensor, about: Hidden, steps: int) -> Reader:
+def fit_food_reader(codes: Tensor, about: Hidden, steps: int, memory: MapMemory | None = None) -> Reader:
     """Log odds that each cell's food was eaten, from codes."""
-    return _fit(codes, about, food_loss, steps)
+    return _fit(codes, about, food_loss, steps, memory)
 
 
-def _fit(codes: Tensor, about: Hidden, loss: Callable[[Tensor, Hidden], Tensor], steps: int) -> Reader:
+def _fit(
+    codes: Tensor, about: Hidden, loss: Callable[[Tensor, Hidden], Tensor], steps: int, memory: MapMemory | None
+) -> Reader:
     def of_rows(outputs: Tensor, rows: Tensor) -> Tensor:
         some = rows_of(about, rows)
         return loss(cells_read(outputs, some), some).mean()
 
-    read = fit_reader(codes, READ, of_rows, steps)
-    return lambda codes, told: cells_read(read(codes), told)
+    if memory is None:
+        read = fit_reader(codes, READ, of_rows, steps)
+        return lambda codes, told: cells_read(read(codes), told)
+    maps, size = codes[:, -2 * memory.places :], 2 * memory.places
+    of_map = _in_parts(fit_reader(maps, READ, of_rows, steps, partial(MapReader, memory), size))
+    known = of_map(maps)
+    # Then the code, which adds what the map does not hold.
+    more = fit_reader(codes[:, :-size], READ, lambda out, rows: of_rows(known[rows] + out, rows), steps, _silent_reader)
+    return lambda codes, told: cells_read(of_map(codes[:, -size:]) + more(codes[:, :-size]), told)
 
 
-def measure_probes(model: Model, fit_on: Recording, test: Recording, steps: int, every: int = 1) -> Measures:
+def _in_parts(read: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    return lambda codes: torch.cat([read(part) for part in codes.split(AT_ONCE * 50)])
+
+
+def map_of(model: Model, source: str) -> MapMemory | None:
+    """The map that follows the code in what is read from this source."""
+    memory = model.memory if isinstance(model, RecurrentModel) else None
+    return memory if isinstance(memory, MapMemory) and source == "belief" else None
+
+
+def measure_probes(
+    model: Model, fit_on: Recording, test: Recording, steps: int, every: int = 1, with_map: bool = True
+) -> Measures:
     """Nats per frame for the ghost, also by how long ago it was seen, and nats per cell for the food, read from the
-    model; and what is known without one. Readers are fitted to ``every`` so many frames."""
+    model; and what is known without one. Readers are fitted to ``every`` so many frames. Of a model with a map only the
+    code and the state are read if not ``with_map``: the maps of all models are the same."""
     truth, asked = hidden(fit_on), hidden(test)
     ghost_rows = asked.out_of_sight.nonzero()[:, 0]
     ghosts = rows_of(asked, ghost_rows)
@@ -180,8 +231,11 @@ def measure_probes(model: Model, fit_on: Recording, test: Recording, steps: int,
     fewer = torch.arange(0, len(truth.ghost), every)
     some = rows_of(truth, fewer)
     for source, codes in fitting.items():
-        ghost = fit_ghost_reader(codes[fewer], some, steps)(testing[source][ghost_rows], ghosts)
-        food = fit_food_reader(codes[fewer], some, steps)(testing[source], asked)
+        memory = map_of(model, source)
+        if memory is not None and not with_map:
+            continue
+        ghost = fit_ghost_reader(codes[fewer], some, steps, memory)(testing[source][ghost_rows], ghosts)
+        food = fit_food_reader(codes[fewer], some, steps, memory)(testing[source], asked)
         read["ghost_by_age"][source] = by_age(ghost_loss(ghost, ghosts), ghosts)
         read["ghost_probe"][source] = float(ghost_loss(ghost, ghosts).mean())
         read["food_probe"][source] = float(food_loss(food, asked).mean())
