@@ -175,7 +175,8 @@ def test_two_models_side_by_side(page: Page, address: str) -> None:
     charts = pixels(page, CHARTS)
     assert len(set(charts)) == 4
     rows = page.locator("#scores tbody td:first-child").all_inner_texts()
-    assert rows[:4] == ["A: one jump", "A: step by step", "B: one jump", "B: step by step"]
+    kinds = ("one jump", "step by step", "combination, as in `tdvae forecast`")
+    assert rows == [f"{model}: {kind}" for model in "AB" for kind in kinds]
     offered = page.eval_on_selector_all("#compare option", "(options) => options.map((each) => each.value)")
     assert offered == ["", "others"]  # only models of the same kind of data
     page.select_option("#compare", "")
@@ -206,6 +207,8 @@ def test_edited_input_changes_the_future(page: Page, address: str) -> None:
 
 def test_channels_can_be_chosen(page: Page, address: str) -> None:
     opened(page, f"{address}/#model=waves&t=10&dt=3")
+    assert "combination, as in `tdvae forecast`" in page.inner_text("#legend")
+    assert "combination, as in `tdvae forecast`" in page.inner_text("#scores")
     first = pixels(page, LEFT)
     page.select_option("#channel", "1")
     settle(page)
@@ -324,7 +327,7 @@ def test_exported_page_opens_from_a_file(
 def test_short_soak(page: Page, address: str) -> None:
     """Random interactions; `python -m tests.explorer_soak` has many more, and looks at the memory."""
     opened(page, f"{address}/{AT}")
-    for number in range(40):
+    for number in range(25):
         interact(page, seed=number)
     settle(page)
     assert not page.is_visible("#problem"), page.inner_text("#problem")

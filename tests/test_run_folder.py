@@ -16,7 +16,7 @@ import torch
 import tdvae
 from tdvae import CheckpointError, InputError
 from tdvae.storage import RunFolder, checkpoint, files
-from tdvae.storage.run_folder import locked
+from tdvae.storage.run_folder import FORMAT, locked
 from tdvae_paper import jobs
 from tests.test_training import assert_same_run, learner, train
 
@@ -111,7 +111,7 @@ def test_a_config_of_an_earlier_version_has_no_checksum(run: Path) -> None:
     config = json.loads((run / "config.json").read_text())
     del config["sha256"]
     (run / "config.json").write_text(json.dumps(config))
-    assert RunFolder(run).read_config() == config
+    assert {"format": FORMAT, **RunFolder(run).read_config()} == config
     train(run, resume=True)
     assert "sha256" in json.loads((run / "config.json").read_text())
 

@@ -562,13 +562,12 @@ def model_of(config: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_run_from_before_a_setting_existed_resumes_to_the_same_end(tmp_path: Path, kind: str) -> None:
-    """Settings of model and training that config.json does not have had what is now their default."""
+    """Settings of the training that config.json does not have had what is now their default."""
     fit_with(JUMPS, tmp_path / "whole", MAKERS[kind](), resume=False)
     stopped(tmp_path / "old", subject=MAKERS[kind]())
 
     def forget(config: dict[str, Any]) -> None:
-        for part, name in ((model_of(config), "observed_state"), (config["train"], "kl_warmup")):
-            del part[name]
+        del config["train"]["kl_warmup"]
         del config["objective"]
 
     edit_config(tmp_path / "old", forget)
@@ -584,9 +583,9 @@ def test_a_run_from_before_a_setting_existed_resumes_to_the_same_end(tmp_path: P
     [
         (
             lambda c: model_of(c).update(forgotten=1),
-            r"unknown here: model config: expected only fields of TDVAEConfig, got \['forgotten'\]",
+            r"another model \((forgotten|of)\)",
         ),
-        (lambda c: model_of(c).update(kind="rnn"), r"unknown here: model kind: expected one of .*, got 'rnn'"),
+        (lambda c: model_of(c).update(kind="rnn"), r"another model \((kind|of)\)"),
         (lambda c: c["train"].update(forgotten=1), r"another train \(forgotten\)"),
         (lambda c: c["train"].update(clip=3.0), r"another train \(clip\)"),
         (lambda c: c.update(jumps="Uniform(low=1, high=9)"), r"another jumps \(Uniform\(low=1, high=9\)\)"),
@@ -611,7 +610,7 @@ def test_a_run_of_other_or_unknown_settings_is_not_resumed(
 def test_a_stack_and_a_single_run_are_not_resumed_as_each_other(tmp_path: Path) -> None:
     for before, after, message in (
         ("one run", "a stack", r"another model \(.*kind.*\)"),
-        ("a stack", "one run", "model kind: expected one of .*, got 'stack'"),
+        ("a stack", "one run", r"another model \(.*kind.*\)"),
     ):
         stopped(tmp_path / before, subject=MAKERS[before]())
         with pytest.raises(InputError, match=message):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ import torch
 from PIL import Image
 
 from tdvae.explorer.library import (
+    Covariate,
     Digits,
+    Forecaster,
     InputError,
     OscillatorSettings,
-    RunData,
     SavedModel,
     Sequences,
     derive_seed,
@@ -113,7 +114,8 @@ def shipped_digits() -> Digits:
 
 
 def _own_data(found: SavedModel, name: str, data: Path | None) -> Subject:
-    own = RunData.of(found)
+    forecaster = Forecaster.of(found)
+    own = forecaster.data
     encoding = own.encoding
     if encoding.kind not in ("vector", "picture"):
         raise InputError(f"run: expected measurements or pictures, got {encoding.kind} in {found.source}")
@@ -131,28 +133,33 @@ def _own_data(found: SavedModel, name: str, data: Path | None) -> Subject:
             raise InputError(f"run: expected pictures with 1 or 3 channels, got {colours} in {found.source}")
         layout = PictureLayout(rows, columns, 3 if colours == 3 else 1, channels_first=True)
     source = "the test part of the run" if data is None else data.name
+    about = f"Your own data: {source}. The model has not been trained on these sequences."
+    if forecaster.stack is not None:
+        about += f" States, jumps and steps are those of the TD-VAE ({(forecaster.info or {})['main']}) of the run."
     return Subject(
         name=name,
         title=name,
-        about=f"Your own data: {source}. The model has not been trained on these sequences.",
+        about=about,
         kind="picture" if pictures else "signal",
         model=found.model,
         sequences=sequences,
         channels=tuple(encoding.channels) if not pictures else ("picture",),
         units=units,
         longest_jump=own.longest_jump,
-        inputs=_covariates(own),
+        inputs=inputs_of(encoding.covariates),
+        combination=forecaster.stack,
         picture=layout,
     )
 
 
-def _covariates(own: RunData) -> tuple[Input, ...]:
+def inputs_of(covariates: Sequence[Covariate]) -> tuple[Input, ...]:
     """The covariates that can be edited; those of the calendar follow from the time."""
     inputs: list[Input] = []
     column = 0
-    for each in own.encoding.covariates:
-        labels = tuple(f"{value:g}" for value in each.classes)
-        inputs.append(Input(each.name, column, tuple(each.classes), labels, each.shift, each.scale))
+    for each in covariates:
+        classes = each.classes or tuple(map(float, range(len(each.labels))))
+        labels = each.labels or tuple(f"{value:g}" for value in classes)
+        inputs.append(Input(each.name, column, classes, labels, each.shift, each.scale))
         column += each.size
     return tuple(inputs)
 

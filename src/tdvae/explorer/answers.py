@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tdvae.explorer import pictures, signals
+from tdvae.explorer import combination, pictures, signals
 from tdvae.explorer.adapters import open_subject
 from tdvae.explorer.futures import Stop, check, longest
 from tdvae.explorer.library import InputError, TDVAEError, __version__, failure, shipped_names
@@ -170,6 +170,7 @@ def describe(subject: Subject) -> dict[str, Any]:
         "dt_note": subject.dt_note,
         "inputs": [{"name": each.name, "classes": each.classes, "labels": each.labels} for each in subject.inputs],
         "exact": None if subject.exact is None else subject.exact.name,
+        "combination": None if subject.combination is None else combination.NAME,
         "maze": subject.maze is not None,
     }
 

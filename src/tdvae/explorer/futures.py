@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tdvae.explorer.library import DiagonalNormal, Distribution, InputError, State, compose, derive_seed, rollout
+from tdvae.explorer.library import DiagonalNormal, Distribution, InputError, State, compose, rollout
+from tdvae.explorer.library import seeded as drawn_from
 from tdvae.explorer.requests import Query
 from tdvae.explorer.subjects import Subject
 
@@ -38,8 +39,7 @@ class Clock:
 @contextmanager
 def seeded(query: Query) -> Iterator[None]:
     """The same random numbers for the same seed, so that a link restores a view and sliders move it smoothly."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(derive_seed(query.seed))
+    with drawn_from(query.seed), torch.no_grad():
         yield
 
 

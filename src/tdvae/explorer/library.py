@@ -9,10 +9,14 @@ from tdvae.envs.minipacman.maze import ACTIONS as GAME_ACTIONS
 from tdvae.envs.pendulum import record_pendulum
 from tdvae.errors import InputError, TDVAEError, failure
 from tdvae.exact import BankPosterior, GaussianMixture, OscillatorOracle
+from tdvae.forecasting.combine import Stack
+from tdvae.forecasting.density import CorrelatedNormal, Density, MixtureDensity, Normals, seeded
+from tdvae.forecasting.encode import Covariate
 from tdvae.forecasting.evaluate import sample_crps
-from tdvae.forecasting.forecaster import RunData
+from tdvae.forecasting.forecaster import Forecaster
 from tdvae.forecasting.gaps import fill
 from tdvae.forecasting.networks import compose
+from tdvae.forecasting.origins import Origins
 from tdvae.likelihood import forecast
 from tdvae.models import Model
 from tdvae.rollouts import rollout
@@ -29,19 +33,26 @@ __all__ = [
     "BankPosterior",
     "Belief",
     "Categorical",
+    "CorrelatedNormal",
+    "Covariate",
+    "Density",
     "DiagonalNormal",
     "Digits",
     "Distribution",
+    "Forecaster",
     "GaussianMixture",
     "InputError",
     "Latent",
+    "MixtureDensity",
     "Model",
+    "Normals",
+    "Origins",
     "OscillatorOracle",
     "OscillatorSettings",
     "PointMass",
-    "RunData",
     "SavedModel",
     "Sequences",
+    "Stack",
     "State",
     "TDVAEError",
     "__version__",
@@ -58,6 +69,7 @@ __all__ = [
     "record_pendulum",
     "rollout",
     "sample_crps",
+    "seeded",
     "shipped_names",
     "simulate",
     "write_file",

@@ -1,4 +1,4 @@
-"""Views of signals: bands, sampled futures and scores, by one jump, step by step, and by exact inference."""
+"""Views of signals: bands, sampled futures and scores, by a jump, by steps, by exact inference and by a combination."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tdvae.explorer import combination
 from tdvae.explorer.futures import (
     FUTURES,
     Clock,
@@ -26,6 +27,7 @@ from tdvae.explorer.subjects import Subject, rows_of
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)  # the ends of the 90 % and the 50 % band, and the median
 BAND_POINTS = 32  # horizons of a band
+COMBINATION_POINTS = 8  # … of the combination, which takes longer
 CURVE_POINTS = 61
 TAIL = 20  # single steps drawn after a jump
 SCORE_DRAWS = 200
@@ -47,6 +49,8 @@ def jump_view(subject: Subject, query: Query, projection: Projection, stop: Stop
         stop()
         horizons = _horizons(query.dt)
         band = subject.density(*_all_jumps(subject, state, horizons, actions), query.channel)
+        stop()
+        combined = _combination(subject, query, actions)
     shown = slice(0, query.samples)
     density = subject.density(*arrived, query.channel)
     return {
@@ -63,6 +67,7 @@ def jump_view(subject: Subject, query: Query, projection: Projection, stop: Stop
         "evaluations": len(compose(query.dt, subject.longest_jump)),
         "futures": FUTURES,
         "exact": _exact(subject, query, horizons),
+        "combination": combined,
         "milliseconds": clock.spent,
     }
 
@@ -111,10 +116,14 @@ def scores_view(subject: Subject, query: Query, stop: Stop) -> dict[str, Any]:
         components = forecast(subject.model, belief, jumps, FUTURES, actions).components
         stop()
         density = subject.density(*moments(components, len(subject.channels)), query.channel)
-        found = {"count": len(rows), "model": _scores(density, targets), "exact": None}
+        found = {"count": len(rows), "model": _scores(density, targets), "exact": None, "combination": None}
         if subject.exact is not None:
             exact = subject.exact.densities(subject.sequences.x[rows, : query.t], [query.dt])
             found["exact"] = _scores(exact, targets[:, None])
+        if subject.combination is not None and query.t > 0:
+            stop()
+            (combined,) = combination.densities(subject, rows, query.t, [query.dt], actions, query.channel)
+            found["combination"] = _scores(combined, targets)
     return found
 
 
@@ -131,9 +140,9 @@ def curve(density: GaussianMixture) -> dict[str, Any]:
     return {"x": x.flatten().numpy(), "density": density.log_prob(x).exp().flatten().numpy()}
 
 
-def _horizons(dt: int) -> list[int]:
-    """At most BAND_POINTS numbers from 1 to dt, evenly spaced, with both ends."""
-    return sorted({round(each) for each in np.linspace(1, dt, min(dt, BAND_POINTS))})
+def _horizons(dt: int, most: int = BAND_POINTS) -> list[int]:
+    """At most this many numbers from 1 to dt, evenly spaced, with both ends."""
+    return sorted({round(each) for each in np.linspace(1, dt, min(dt, most))})
 
 
 def _all_jumps(subject: Subject, state: State, horizons: list[int], actions: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -207,4 +216,19 @@ def _exact(subject: Subject, query: Query, horizons: list[int]) -> dict[str, Any
         "band": {"dt": horizons, "quantiles": quantiles(densities)[:, 0]},
         "curve": curve(last),
         "scores": _scores_here(subject, query, last),
+    }
+
+
+def _combination(subject: Subject, query: Query, actions: Tensor | None) -> dict[str, Any] | None:
+    """The same by the combination of the run, if it has one; it needs an observation."""
+    if subject.combination is None or query.t == 0:
+        return None
+    horizons = _horizons(query.dt, COMBINATION_POINTS)
+    rows = torch.tensor([query.sequence])
+    densities = combination.densities(subject, rows, query.t, horizons, actions, query.channel)
+    return {
+        "name": combination.NAME,
+        "band": {"dt": horizons, "quantiles": np.concatenate([quantiles(each) for each in densities], axis=1)},
+        "curve": curve(densities[-1]),
+        "scores": _scores_here(subject, query, densities[-1]),
     }

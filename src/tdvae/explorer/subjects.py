@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tdvae.explorer.library import Belief, GaussianMixture, InputError, Model, Sequences, fill, missing_as_nan
+from tdvae.explorer.library import Belief, GaussianMixture, InputError, Model, Sequences, Stack, fill, missing_as_nan
 from tdvae.explorer.maze import MazeSource
 
 Array = npt.NDArray[Any]
@@ -96,6 +96,7 @@ class Subject:
     inputs: tuple[Input, ...] = ()
     quantities: dict[str, Array] = field(default_factory=dict)  # recorded, never given to the model: (N,) or (N, T)
     exact: Exact | None = None
+    combination: Stack | None = None  # of a run of `tdvae fit`, whose TD-VAE is the model
     maze: MazeSource | None = None
     picture: PictureLayout | None = None
 
@@ -210,6 +211,11 @@ def _actions(subject: Subject, other: Subject) -> Tensor | None:
         return None
     actions = actions.clone()
     for mine, theirs in zip(subject.inputs, other.inputs, strict=True):
+        if (mine.classes, mine.labels) != (theirs.classes, theirs.labels):
+            raise InputError(
+                f"compare: expected the same values of {mine.name}, got {', '.join(mine.labels) or 'numbers'} and "
+                f"{', '.join(theirs.labels) or 'numbers'}"
+            )
         if not mine.classes:
             values = torch.from_numpy(theirs.decode(actions))
             actions[..., mine.column] = ((values - mine.shift) / mine.scale).to(actions.dtype)

@@ -144,29 +144,37 @@ def fit_forecaster(
     ['linear']
     """
     folder = RunFolder(run_dir)
-    if resume and folder.has_run:
-        return Forecaster.load(folder.path)
     several, first = int(os.environ.get("WORLD_SIZE", "1")) > 1, int(os.environ.get("RANK", "0")) == 0
-    if resume and not (folder.path / FOLDER).is_dir():
+    if resume and not folder.has_run and not (folder.path / FOLDER).is_dir():
         raise InputError(f"run_dir: expected a run to resume, got {folder.path}, which has none")
     if not resume and first:
         check_unused(folder.path)
     kinds = _kinds(data, [default_kind(data)] if several and networks is None else networks)
     if several and len(kinds) > 1:
         raise InputError(f"networks: expected one to train with several processes, got {list(kinds)}")
+    runs = {}
+    for kind in kinds:
+        made = recipe(data, None, steps, seed, patience, batch_size, kind, **model_options)
+        made = replace(made, config=replace(made.config, **(settings or {})))
+        runs[kind] = NetworkRun(made, RunFolder(folder.path / FOLDER / kind), progress)
+    if resume and folder.has_run:
+        _check_same(folder, runs)
+        return Forecaster.load(folder.path)
     create(folder.path)
     with nullcontext() if several else locked(folder.path):
-        runs = {}
-        for kind in kinds:
-            made = recipe(data, None, steps, seed, patience, batch_size, kind, **model_options)
-            made = replace(made, config=replace(made.config, **(settings or {})))
-            runs[kind] = NetworkRun(made, RunFolder(folder.path / FOLDER / kind), progress)
         _train(runs, data, None if minutes is None else 60 * minutes)
         if first:
             _finish(folder, data, runs, seed, info or {})
         if several:
             torch.distributed.barrier()
     return Forecaster.load(folder.path)
+
+
+def _check_same(folder: RunFolder, runs: dict[NetworkKind, NetworkRun]) -> None:
+    """Raise if a finished run was made with another model than a repeated command asks for."""
+    written = folder.read_config()["model"]
+    if all(run.recipe.learner.describe() != written for run in runs.values()):
+        raise InputError(f"resume: expected the same settings, but {folder.path} was started with another model")
 
 
 def _kinds(data: OwnData, given: Sequence[NetworkKind] | None) -> tuple[NetworkKind, ...]:

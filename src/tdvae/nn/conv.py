@@ -120,6 +120,10 @@ class FrameEncoder(nn.Module):
     def check_values(self, x: Tensor, observed: Tensor | None = None) -> None:
         """Raise if frames are not in [0, 1]."""
         low, high = float(x.min()), float(x.max())
+        if math.isnan(low):
+            raise InputError(
+                "x: expected finite numbers, since the model was built without missing_values=True, got NaN"
+            )
         if not 0 <= low <= high <= 1:
             raise InputError(f"x: expected frames in [0, 1], got values from {low:g} to {high:g}; divide bytes by 255")
 

@@ -79,20 +79,23 @@ class Plot {
   }
 }
 
-// The model's band from now on, and the exact one as dashed outlines.
-function drawBand(plot, t, now, band, exact) {
+// What the model is compared with: exact inference, or the combination that it is a part of.
+const otherOf = (jump) => jump.exact ?? jump.combination;
+
+// The model's band from now on, and the other one as dashed outlines.
+function drawBand(plot, t, now, band, other) {
   const times = [t, ...band.dt.map((dt) => t + dt)];
   const rows = band.quantiles.map((row, level) => [now[level], ...row]);
   plot.area(times, rows[0], rows[4], themeColour("band-wide"));
   plot.area(times, rows[1], rows[3], themeColour("band-narrow"));
   const { ctx } = plot;
-  if (!exact) return;
+  if (!other) return;
   ctx.strokeStyle = themeColour("exact");
   ctx.lineWidth = 1.3;
-  const places = [t, ...exact.band.dt.map((dt) => t + dt)];
   for (const [level, dash] of [[0, [6, 4]], [4, [6, 4]], [1, [1.5, 3.5]], [3, [1.5, 3.5]]]) {
     ctx.setLineDash(dash);
-    plot.line(places.map((time, i) => [time, i ? exact.band.quantiles[level][i - 1] : exact.now[level]]));
+    const start = other.now ? [[t, other.now[level]]] : [];
+    plot.line([...start, ...other.band.dt.map((dt, i) => [t + dt, other.band.quantiles[level][i]])]);
   }
   ctx.setLineDash([]);
 }
@@ -146,11 +149,11 @@ export function drawJump(canvas, frame, view, x, jump) {
   if (!frame.bare) plot.axes();
   plot.ctx.save();
   plot.clip();
-  const { ctx } = plot, arrival = view.t + view.dt;
-  drawBand(plot, view.t, jump.now.band, jump.band, frame.bare ? null : jump.exact);
-  const highest = highestOf(jump.end.curve, jump.exact?.curve);
+  const { ctx } = plot, arrival = view.t + view.dt, other = otherOf(jump);
+  drawBand(plot, view.t, jump.now.band, jump.band, frame.bare ? null : other);
+  const highest = highestOf(jump.end.curve, other?.curve);
   drawCurve(plot, arrival, jump.end.curve, themeColour("band-narrow"), themeColour("median"), [], highest);
-  if (jump.exact && !frame.bare) drawCurve(plot, arrival, jump.exact.curve, null, themeColour("exact"), [4, 3], highest);
+  if (other && !frame.bare) drawCurve(plot, arrival, other.curve, null, themeColour("exact"), [4, 3], highest);
   drawObserved(plot, x, view.t);
   jump.now.samples.forEach((from, i) => {
     const to = jump.end.samples[i];
@@ -178,12 +181,12 @@ export function drawSteps(canvas, frame, view, x, jump, steps) {
   plot.axes();
   plot.ctx.save();
   plot.clip();
-  const { ctx } = plot, arrival = view.t + view.dt;
+  const { ctx } = plot, arrival = view.t + view.dt, other = otherOf(jump);
   if (steps) {
-    drawBand(plot, view.t, jump.now.band, steps.band, jump.exact);
-    const highest = highestOf(steps.curve, jump.exact?.curve);
+    drawBand(plot, view.t, jump.now.band, steps.band, other);
+    const highest = highestOf(steps.curve, other?.curve);
     drawCurve(plot, arrival, steps.curve, themeColour("band-narrow"), themeColour("median"), [], highest);
-    if (jump.exact) drawCurve(plot, arrival, jump.exact.curve, null, themeColour("exact"), [4, 3], highest);
+    if (other) drawCurve(plot, arrival, other.curve, null, themeColour("exact"), [4, 3], highest);
   }
   drawObserved(plot, x, view.t);
   steps?.paths.forEach((path, i) => {
@@ -207,7 +210,7 @@ export function ticks(low, high, count) {
 }
 
 // Small samples of each kind of line, for the legend.
-export function legendItems(exact, jumps) {
+export function legendItems(other, jumps) {
   const items = [
     ["seen by the model", (ctx) => { ctx.fillStyle = themeColour("seen"); dot(ctx, 15, 8, 3); ctx.fill(); }],
     ["what really happened, not shown to the model", (ctx) => { ctx.strokeStyle = themeColour("soft"); dot(ctx, 15, 8, 3); ctx.stroke(); }],
@@ -217,7 +220,7 @@ export function legendItems(exact, jumps) {
     ["50 % and 90 % of all futures", (ctx) => {
       ctx.fillStyle = themeColour("band-wide"); ctx.fillRect(0, 1, 30, 14); ctx.fillStyle = themeColour("band-narrow"); ctx.fillRect(0, 5, 30, 6); }],
   ];
-  if (exact) items.push([`${exact}: the best that is possible`, (ctx) => {
+  if (other) items.push([other, (ctx) => {
     ctx.strokeStyle = themeColour("exact"); ctx.lineWidth = 1.4; ctx.setLineDash([6, 4]);
     ctx.beginPath(); ctx.moveTo(0, 8); ctx.lineTo(30, 8); ctx.stroke(); ctx.setLineDash([]); }]);
   return items;

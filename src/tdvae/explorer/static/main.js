@@ -309,7 +309,8 @@ function prepareControls(first, second) {
 }
 
 function drawLegend(model) {
-  byId("legend").replaceChildren(...legendItems(model.exact, true).map(([text, paint]) => {
+  const other = model.exact ? `${model.exact}: the best that is possible` : model.combination;
+  byId("legend").replaceChildren(...legendItems(other, true).map(([text, paint]) => {
     const item = document.createElement("li"), canvas = document.createElement("canvas");
     item.append(canvas, text);
     requestAnimationFrame(() => paint(prepareCanvas(canvas).ctx));

@@ -44,6 +44,7 @@ export class PanelRow {
     const found = x.slice(Math.max(0, view.t - 60), view.t + view.dt + 22).filter((v) => v !== null);
     const jump = this.jump;
     found.push(...jump.now.samples, ...jump.end.samples, ...jump.band.quantiles[0], ...jump.band.quantiles[4]);
+    for (const level of [0, 4]) found.push(...(jump.combination?.band.quantiles[level] ?? []));
     if (this.steps) found.push(...this.steps.band.quantiles[0], ...this.steps.band.quantiles[4]);
     return found.length ? found : [-1, 1];
   }

@@ -11,6 +11,8 @@ export function scoreRows(panels, scores) {
     const name = panels.length > 1 ? `${"AB"[index]}: ` : "";
     found.push([`${name}one jump`, row.jump?.scores, scores[index]?.model]);
     found.push([`${name}step by step`, row.steps?.scores, undefined]);
+    const combination = row.jump?.combination;
+    if (combination) found.push([`${name}${combination.name}`, combination.scores, scores[index]?.combination]);
   });
   const exact = panels[0]?.jump?.exact;
   if (exact) found.push([exact.name, exact.scores, scores[0]?.exact]);
