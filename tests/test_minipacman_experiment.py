@@ -87,7 +87,8 @@ def test_a_reader_finds_the_ghost_in_codes_that_hold_it(truth: Hidden) -> None:
     reader = probes.fit_ghost_reader(codes, truth, steps=300)
     rows = truth.out_of_sight.nonzero()[:, 0]
     some = probes.rows_of(truth, rows)
-    assert float(probes.ghost_loss(reader(codes[rows], some), some).mean()) < 0.02  # nats; knowing nothing costs 5.5
+    # Nats; knowing nothing costs 4.8. The outputs by offset from Pacman cost a little with so few games.
+    assert float(probes.ghost_loss(reader(codes[rows], some), some).mean()) < 0.1
 
 
 def test_a_reader_of_nothing_learns_the_base_rate() -> None:
