@@ -22,6 +22,7 @@ from tdvae.envs.corridors import CELL, DIRECTIONS, STRIDE, TURN, TURNS, Floats, 
 
 FORWARD, LEFT, RIGHT = 0, 1, 2
 ACTIONS = ("forward", "turn left", "turn right")
+RADIUS = 0.5  # of the agent: its least distance to walls
 _QUARTER = TURNS // 4
 _STEPS = round(2 * CELL / STRIDE)  # from room to room
 
@@ -70,15 +71,23 @@ def start(maze: Maze, random: np.random.Generator) -> tuple[tuple[int, int], int
     return (x, y), exits[random.integers(len(exits))]
 
 
+def pose_in(room: tuple[int, int], heading: int) -> tuple[float, float, float]:
+    """The pose in the centre of a room, with a heading of 0 (east) to 3 (south)."""
+    return (room[0] + 0.5) * CELL, (room[1] + 0.5) * CELL, heading * _QUARTER * TURN
+
+
 def walk(pose: tuple[float, float, float], actions: npt.ArrayLike, maze: Maze | None = None) -> Floats:
-    """The poses after each of ``actions``, from ``pose``, which comes first. A wall of ``maze`` stops a step."""
+    """The poses after each of ``actions``, from ``pose``, which comes first.
+
+    An agent that walks into a wall of ``maze`` at an angle slides along it.
+    """
     x, y, heading = pose
     turn = round(heading / TURN)  # whole turns, so that sums of angles have no rounding errors
     poses = [(x, y, turn * TURN)]
     for action in np.asarray(actions).tolist():
         if action == FORWARD:
-            there = x + STRIDE * math.cos(turn * TURN), y + STRIDE * math.sin(turn * TURN)
-            x, y = there if maze is None or _is_free(maze, *there) else (x, y)
+            for dx, dy in ((STRIDE * math.cos(turn * TURN), 0.0), (0.0, STRIDE * math.sin(turn * TURN))):
+                x, y = (x + dx, y + dy) if maze is None or _is_free(maze, x + dx, y + dy) else (x, y)
         elif action != NO_ACTION:
             turn = (turn + (1 if action == LEFT else -1)) % TURNS
         poses.append((x, y, turn * TURN))
@@ -86,7 +95,7 @@ def walk(pose: tuple[float, float, float], actions: npt.ArrayLike, maze: Maze | 
 
 
 def _is_free(maze: Maze, x: float, y: float) -> bool:
-    return all(maze.is_open(x + dx * STRIDE, y + dy * STRIDE) for dx, dy in DIRECTIONS)
+    return all(maze.is_open(x + dx, y + dy) for dx in (-RADIUS, RADIUS) for dy in (-RADIUS, RADIUS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,8 +114,7 @@ class Walk:
         room, heading = start(maze, random)
         chosen = (agent or Follower()).actions(maze, room, heading, random)
         actions = [next(chosen) for _ in range(steps - 1)]
-        pose = ((room[0] + 0.5) * CELL, (room[1] + 0.5) * CELL, heading * _QUARTER * TURN)
-        return cls(maze, walk(pose, actions), np.array([NO_ACTION, *actions], np.int16))
+        return cls(maze, walk(pose_in(room, heading), actions), np.array([NO_ACTION, *actions], np.int16))
 
     def frames(self, size: int) -> npt.NDArray[np.uint8]:
         return render(self.maze, self.poses, size)
@@ -126,7 +134,12 @@ def record_walks(
 
     Episode i depends only on ``seed`` and i. Its maze is that of ``Walk.draw(recording.seeds[i], …)``.
     """
-    for name, value, minimum in (("frames", frames, 1), ("episode", episode, 2), ("seed", seed, 0), ("rooms", rooms, 2)):
+    for name, value, minimum in (
+        ("frames", frames, 1),
+        ("episode", episode, 2),
+        ("seed", seed, 0),
+        ("rooms", rooms, 2),
+    ):
         Range(minimum).check(name, whole(name, value))
     out, agent = check_new_file(out), agent or Follower()
     about: dict[str, Any] = {
