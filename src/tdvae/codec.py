@@ -153,7 +153,7 @@ class ConvCodec(nn.Module):
         check_codes(self, codes)
         lead = codes.shape[:-1]
         parts = [self._pictures(part).clamp(0, 1) for part in codes.reshape(-1, self.size).split(BATCH)]
-        return torch.cat(parts).unflatten(0, lead)
+        return torch.cat(parts).view(*lead, *self.picture)
 
     def likelihood(self, codes: Tensor) -> DiscretisedLogistic:
         """The distribution of the bytes of pictures given their codes; the scale is one number per pixel and colour."""

@@ -25,6 +25,7 @@ EXPERIMENTS: dict[str, str] = {
     "own-data": "tdvae_paper.own_data:EXPERIMENT",
     "composition": "tdvae_paper.composition:EXPERIMENT",
     "first-person": "tdvae_paper.first_person:EXPERIMENT",
+    "first-person-corridors": "tdvae_paper.first_person.codes:EXPERIMENT",
 }
 OTHER_RUNS = {"fit": "tdvae.forecasting:RUNS"}  # runs of other commands
 

@@ -7,6 +7,7 @@ jumps U(1, 40) without actions (Fig. 5), ``rollouts`` U(1, 5) without actions (F
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 
-from tdvae.codec import CodecTraining, ConvCodecConfig, save_codec
+from tdvae.codec import CodecTraining, ConvCodec, ConvCodecConfig, save_codec
 from tdvae.jumps import Consecutive, Jumps, Mixture, SemiGradient, Uniform, Widening
 from tdvae.models import LSTM, Gaussian, Model, ResidualMaps, TDVAEConfig, build
 from tdvae.objectives import Learner, tdvae_loss
@@ -32,7 +33,7 @@ TEST = 611  # purpose of a derived seed
 ACTIONS = "actions"
 
 
-def model(size: int, belief: int = 256, maps: int = 192, layers: int = 4, latent: int = 16) -> TDVAEConfig:
+def model(size: int, belief: int = 256, maps: int = 128, layers: int = 3, latent: int = 20) -> TDVAEConfig:
     """The dense TD-VAE of codes of ``size`` numbers."""
     return TDVAEConfig(
         event_shape=(size,),
@@ -101,7 +102,7 @@ PRESETS = {
         states=2,
         futures=2,
     ),
-    "cpu": Preset(replace(MUON, steps=2_000, batch_size=32, pairs=16, validate_every=250, checkpoint_every=250)),
+    "cpu": Preset(replace(MUON, steps=1_500, batch_size=32, pairs=12, validate_every=250, checkpoint_every=250)),
 }
 
 
@@ -129,13 +130,14 @@ class Corridors(Experiment[Preset]):
         jumps, config = preset.jumps[task.variant], replace(preset.train, seed=task.seed)
         validation = moments(data.validation, preset.validated)
         info = {"variant": task.variant, "world": {"frames": preset.world.frames, "seed": preset.world.seed}}
-        start = partial(_fit_with_codec, data, learner, data.train, jumps, config, validation=validation)
+        training = partial(fit, learner, data.train, jumps, config, validation=validation)
+        start = partial(_fit_with_codec, data.codec, training)
         return Training(learner, data.train, jumps, config, validation, info, start=start)
 
     def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:
         trained, data = models[0], _data(preset, task)
         torch.manual_seed(derive_seed(task.seed, TEST))
-        return measures(preset, trained, data, memory=task.variant == ACTIONS)
+        return measures(preset, trained, data, preset.jumps[task.variant].longest, memory=task.variant == ACTIONS)
 
     def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
         codec_error = _codec_measures(preset)
@@ -177,19 +179,23 @@ LABELS = {
 }
 
 
+EXPERIMENT = Corridors()
+"""The corridors: for each seed, one model of each variant."""
+
+
 def _data(preset: Preset, task: Task) -> Coded:
     return coded(preset.world, task.variant == ACTIONS)
 
 
-def _fit_with_codec(data: Coded, *args: Any, run_dir: Path, **kwargs: Any) -> FitResult:
+def _fit_with_codec(codec: ConvCodec, training: Callable[..., FitResult], run_dir: Path, **settings: Any) -> FitResult:
     """Train, and save the codec with the run: without it, the codes that the model predicts mean nothing."""
-    result = fit(*args, run_dir=run_dir, **kwargs)
-    save_codec(data.codec, Path(run_dir) / "codec")
+    result = training(run_dir=run_dir, **settings)
+    save_codec(codec, run_dir / "codec")
     return result
 
 
-def measures(preset: Preset, trained: Model, data: Coded, memory: bool) -> Measures:
-    """Compute all measures of one model; those of memory need a model with actions."""
+def measures(preset: Preset, trained: Model, data: Coded, jump: int, memory: bool) -> Measures:
+    """Compute all measures of one model, by jumps of at most ``jump``; those of memory need a model with actions."""
     chosen, t1, longest = moments(data.test, preset.moments), preset.seen, max(preset.measured)
     random = data.train.frames.starts[torch.randperm(len(data.train))[: preset.samples]]
     found: Measures = measuring.by_jump(
@@ -202,6 +208,7 @@ def measures(preset: Preset, trained: Model, data: Coded, memory: bool) -> Measu
         preset.samples,
         preset.states,
         preset.futures,
+        jump,
     )
     found["time_ratio"] = measuring.time_ratio(trained, chosen.select(torch.arange(1)), t1, longest)
     if memory:

@@ -39,7 +39,7 @@ def actions_after(part: Sequences, t1: int, dt: int) -> Tensor | None:
 def futures(model: Model, part: Sequences, t1: int, dt: int, states: int, each: int, jump: int | None = None) -> Tensor:
     """Draw codes δt after t1: ``each`` futures of each of ``states`` samples of the belief, (states, each, N, size).
 
-    They are drawn by one transition, or by transitions of ``jump`` steps.
+    They are drawn by one transition, or by several of at most ``jump`` steps.
     """
     state = model.sample_state(belief_at(model, part, t1), states)
     state = state.map(lambda layer: layer.repeat_interleave(each, dim=0))

@@ -21,8 +21,6 @@ from tdvae.models import Model
 from tdvae.types import Sequences
 from tdvae_paper.first_person.codes_measures import BATCH_SIZE, ByJump, futures
 
-RAYS = 64  # columns in which sight is compared
-
 
 def mazes_of(windows: CodeWindows) -> list[Walk]:
     """The maze of each window, with the poses of its frames."""
@@ -36,10 +34,10 @@ def mazes_of(windows: CodeWindows) -> list[Walk]:
     return walks
 
 
-def seen_columns(walk: Walk, t1: int, t2: int) -> Tensor:
-    """Whether each column of frame t2 shows the face of a wall that a frame up to t1 has shown, (RAYS,)."""
-    shown = look(walk.maze, walk.poses[:t1], RAYS).walls
-    return torch.from_numpy(np.isin(look(walk.maze, walk.poses[t2 - 1], RAYS).walls[0], shown))
+def seen_columns(walk: Walk, t1: int, t2: int, size: int) -> Tensor:
+    """Whether each column of frame t2 shows the face of a wall that a frame up to t1 has shown, (size,)."""
+    shown = look(walk.maze, walk.poses[:t1], size).walls
+    return torch.from_numpy(np.isin(look(walk.maze, walk.poses[t2 - 1], size).walls[0], shown))
 
 
 @torch.no_grad()
@@ -49,7 +47,7 @@ def seen_and_unseen(
     """Mean absolute error and spread of columns whose wall was seen, and of the others, by δt, of 255."""
     walks, found = mazes_of(moments), dict[str, ByJump]()
     for dt in jumps:
-        seen = torch.stack([seen_columns(one, t1, t1 + dt) for one in walks])
+        seen = torch.stack([seen_columns(one, t1, t1 + dt, codec.picture[-1]) for one in walks])
         errors, spreads = [], []
         for index in torch.arange(len(moments)).split(BATCH_SIZE):
             part = moments.select(index)
