@@ -68,12 +68,12 @@ def _junctions(
 ) -> None:
     t1, dt = preset.seen, min(LATER, max(preset.measured))
     chosen = choose(test, codec, t1, dt, JUNCTIONS)
-    figure = plt.figure(figsize=(15, 4.6 * JUNCTIONS), layout="constrained")
-    grid = figure.add_gridspec(JUNCTIONS, 2, width_ratios=[1, 3.4])
+    figure = plt.figure(figsize=(15, 0.5 + 3.7 * len(chosen)), layout="constrained")
+    grid = figure.add_gridspec(len(chosen), 2, width_ratios=[1, 3.4])
     for row, one in enumerate(mazes_of(chosen)):
-        part = chosen.select(torch.tensor([row]))
+        part, frames = chosen.select(torch.tensor([row])), chosen.frames.select(torch.tensor([row])).x[0]
         draw_map(figure.add_subplot(grid[row, 0]), one, t1, dt)
-        _draw_futures(figure.add_subplot(grid[row, 1]), model, codec, part, t1, dt)
+        _draw_futures(figure.add_subplot(grid[row, 1]), model, codec, part, frames, t1, dt)
     given = "the same actions given" if with_actions else "no actions given"
     figure.suptitle(f"Three states z of one belief, five futures of each, {dt} steps later; {given}", fontsize=14)
     _save(figure, path)
@@ -102,14 +102,16 @@ def choose(test: CodeWindows, codec: FrameCodec, t1: int, dt: int, count: int) -
 
 
 @torch.no_grad()
-def _draw_futures(axes: Axes, model: Model, codec: FrameCodec, part: Sequences, t1: int, dt: int) -> None:
+def _draw_futures(
+    axes: Axes, model: Model, codec: FrameCodec, part: Sequences, frames: Tensor, t1: int, dt: int
+) -> None:
     """Three rows: observed frames, a state of the belief decoded now, its five futures, and the real frame."""
     z = model.sample_state(belief_at(model, part, t1), STATES)
     present = codec.decode(model.decode(z).mean)[:, 0]
     actions = actions_after(part, t1, dt)
     futures = [codec.decode(model.decode(model.transition(z, dt, actions)).mean)[:, 0] for _ in range(FUTURES)]
-    seen = codec.decode(part.x[0, [max(0, t1 - 1 - before) for before in (8, 4, 0)]])
-    real, blank = codec.decode(part.x[0, t1 + dt - 1]), torch.ones(codec.picture)
+    seen = frames[[max(0, t1 - 1 - before) for before in (8, 4, 0)]]
+    real, blank = frames[t1 + dt - 1], torch.ones(codec.picture)
     rows = []
     for state in range(STATES):
         left = list(seen) if state == 0 else [blank] * 3
@@ -149,11 +151,12 @@ def draw_map(axes: Axes, one: Walk, t1: int, dt: int) -> None:
 def _strips(model: Model, codec: FrameCodec, test: CodeWindows, preset: Preset, path: Path) -> None:
     t1 = preset.seen
     jumps = min(8, (preset.world.window - t1) // JUMP)
-    part = choose(test, codec, t1, JUMP, STRIPS).select(slice(None))
+    chosen = choose(test, codec, t1, JUMP, STRIPS)
+    part, real_frames = chosen.select(slice(None)), chosen.frames.select(slice(None)).x
     frames = imagined(model, codec, part, t1, [JUMP] * jumps)
     rows: list[list[Tensor | None]] = []
     for number in range(len(part)):
-        real = codec.decode(part.x[number, t1 - 1 : t1 + jumps * JUMP : JUMP])
+        real = real_frames[number, t1 - 1 : t1 + jumps * JUMP : JUMP]
         rows += [list(real), list(frames[:, number]), []]
     figure = plt.figure(figsize=(1.5 * (jumps + 1), 3.3 * STRIPS), layout="constrained")
     axes = figure.add_subplot()
@@ -180,8 +183,8 @@ def imagined(model: Model, codec: FrameCodec, part: Sequences, t1: int, jumps: l
 def _film(model: Model, codec: FrameCodec, test: CodeWindows, preset: Preset, path: Path) -> None:
     """Real frames above; below, what was observed and then, under a red line, what the model imagines."""
     t1, steps = preset.seen, preset.world.window - preset.seen
-    part = choose(test, codec, t1, min(LATER, max(preset.measured)), FILMS).select(slice(None))
-    real = codec.decode(part.x).transpose(0, 1)
+    chosen = choose(test, codec, t1, min(LATER, max(preset.measured)), FILMS)
+    part, real = chosen.select(slice(None)), chosen.frames.select(slice(None)).x.transpose(0, 1)
     dreamt = imagined(model, codec, part, t1, [1] * steps)[1:]
     film = [_film_frame(frames, frames, False) for frames in real[t1 // 2 : t1]]
     film += [_film_frame(*pair, True) for pair in zip(real[t1:], dreamt, strict=True)]
