@@ -33,7 +33,7 @@ TEST = 611  # purpose of a derived seed
 ACTIONS = "actions"
 
 
-def model(size: int, belief: int = 256, maps: int = 128, layers: int = 3, latent: int = 20) -> TDVAEConfig:
+def model(size: int, belief: int = 256, maps: int = 192, layers: int = 4, latent: int = 16) -> TDVAEConfig:
     """The dense TD-VAE of codes of ``size`` numbers."""
     return TDVAEConfig(
         event_shape=(size,),
@@ -65,8 +65,8 @@ class Preset:
     jumps: dict[str, Jumps] = field(
         default_factory=lambda: {
             ACTIONS: believing(Uniform(1, 40)),
-            "paper": believing(Uniform(1, 40)),
-            "rollouts": believing(Uniform(1, 5)),
+            "paper": Widening(Uniform(1, 40), start=2, until=0.3),
+            "rollouts": Uniform(1, 5),
         }
     )
     seen: int = 16  # t1 of all measures
@@ -92,7 +92,7 @@ PRESETS = {
             window=16,
         ),
         model(8, belief=16, maps=16, layers=2, latent=4),
-        {ACTIONS: believing(Uniform(1, 8)), "paper": believing(Uniform(1, 8)), "rollouts": believing(Uniform(1, 5))},
+        {ACTIONS: believing(Uniform(1, 8)), "paper": Uniform(1, 8), "rollouts": Uniform(1, 5)},
         seen=6,
         measured=(1, 4),
         turns=(4,),
@@ -102,7 +102,7 @@ PRESETS = {
         states=2,
         futures=2,
     ),
-    "cpu": Preset(replace(MUON, steps=1_500, batch_size=32, pairs=12, validate_every=250, checkpoint_every=250)),
+    "cpu": Preset(replace(MUON, steps=2_500, batch_size=32, pairs=16, validate_every=250, checkpoint_every=250)),
 }
 
 
