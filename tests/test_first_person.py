@@ -34,7 +34,7 @@ from tdvae.envs.first_person import (
     record,
 )
 from tdvae.envs.first_person.agents import Holder, Walker, make_agent
-from tdvae.envs.first_person.corridors import ACTIONS, MOVES, STRIDE, CorridorsEnv
+from tdvae.envs.first_person.corridors import ACTIONS, MOVES, CorridorsEnv
 from tdvae.envs.first_person.recorder import episode_seed
 from tdvae_paper.first_person.lab import LabWorld, open_world
 from tests.tf_files import example, lab_episode, write
@@ -150,38 +150,6 @@ def test_invalid_agent_settings_raise(kind: Any, settings: dict[str, Any], messa
 
 def test_corridors_pass_the_gymnasium_checker() -> None:
     check_env(CorridorsEnv(size=16), skip_render_check=True)
-
-
-def test_corridor_moves_follow_the_geometry() -> None:
-    env = CorridorsEnv(size=32)
-    _, info = env.reset(seed=3)
-    for _ in range(24):
-        env.step(MOVES.left)
-    assert env._info()["pose"] == pytest.approx(info["pose"], abs=1e-9)  # 24 turns are a full turn
-    for action in np.random.default_rng(0).choice(3, 300, p=(0.6, 0.2, 0.2)):
-        x, y, heading = env._info()["pose"]
-        _, _, _, _, info = env.step(int(action))
-        after = info["pose"]
-        moved = math.dist((x, y), after[:2])
-        assert moved <= STRIDE + 1e-9
-        assert not env._walls[int(after[0]), int(after[1])]
-        if action == MOVES.forward and moved > STRIDE - 1e-9:
-            assert after[0] == pytest.approx(x + STRIDE * math.cos(heading))
-            assert after[1] == pytest.approx(y + STRIDE * math.sin(heading))
-
-
-def test_rendered_height_of_a_wall_depends_on_its_distance() -> None:
-    env = CorridorsEnv(size=64)
-    env.reset(seed=0)
-    env._walls = np.ones((9, 9), bool)
-    env._walls[1:8, 4] = False
-    env._colour = np.zeros((9, 9), np.int64)
-    env._x, env._y, env._heading = 1.5, 4.5, 0.0
-    distance, cell, side = env._cast(np.array([[1.0], [0.0]]))
-    assert (distance[0], cell[:, 0].tolist(), side[0]) == (6.5, [8, 4], 0)
-    middle = env._render_frame()[:, 32].astype(int)
-    red = (middle[:, 0] > middle[:, 2]) & (middle[:, 0] > 90)
-    assert red.sum() == pytest.approx(64 / 6.5, abs=2)
 
 
 def test_corridors_reward_new_cells_once() -> None:
