@@ -396,13 +396,13 @@ def test_fit_eval_and_rollout_of_own_data(
     assert first["measures"] == again["measures"]
     nll = first["measures"]["nll"]
     continuous = kind not in ("images of bits", "classes")
-    sampled = "crps" if continuous else "nll"  # the NLL of a model that stayed linear does not depend on samples
-    assert first["measures"][sampled]["tdvae"] != other["measures"][sampled]["tdvae"]
-    assert nll["marginal"] == other["measures"]["nll"]["marginal"]  # the same held-out sequences
-    of_numbers = {"crps", "rmse", "coverage_50", "coverage_90"}
-    differences = {"nll_difference", "nll_difference_error", "nll_difference_blocks", "nll_sampling_error"}
+    sampled = "tdvae" if continuous else "combination"  # linear regression does not depend on samples
+    assert nll[sampled] != other["measures"]["nll"][sampled]
+    assert nll["climatology"] == other["measures"]["nll"]["climatology"]  # the same held-out sequences
+    of_numbers = {"crps", "rmse", "coverage_50", "coverage_90", "weights"}
+    differences = {"nll_difference", "nll_difference_error", "nll_difference_blocks", "origins"}
     assert set(first["measures"]) == {"nll", *differences, *(of_numbers if continuous else [])}
-    assert {"last_value", "linear"} <= set(nll) if continuous else set(nll) == {"combination", "climatology"}
+    assert {"naive", "linear"} <= set(nll) if continuous else set(nll) == {"combination", "climatology"}
     for by_dt in nll.values():
         assert list(by_dt) == ["1", "2", "3"]  # the longest jump
         assert all(math.isfinite(number["mean"]) for number in by_dt.values())

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from tdvae.checks import Range
 from tdvae.forecasting.evaluate import evaluation_origins
 from tdvae.forecasting.fitting import fit_forecaster
 from tdvae.forecasting.forecaster import Forecaster
@@ -19,7 +18,7 @@ from tdvae.forecasting.forecasts import check_output
 from tdvae.forecasting.gaps import takes_gaps
 from tdvae.forecasting.own_data import evaluate_run, tables
 from tdvae.forecasting.preparation import OwnData, prepare
-from tdvae.models.defaults import check_classes
+from tdvae.forecasting.recipe import recipe
 from tdvae.reporting.results import finite_numbers, results
 from tdvae.reporting.tables import show
 from tdvae.storage import RunFolder
@@ -42,12 +41,9 @@ def fit_file(file: Path, options: Options, run_dir: Path, resume: bool) -> None:
     speaks = int(os.environ.get("RANK", "0")) == 0  # only rank 0 prints
     if not resume:
         check_unused(run_dir)  # before the file is read, which may take long
-    for name in ("steps", "batch_size", "layers", "latent", "belief"):
-        if (size := options.fit.get(name)) is not None:
-            Range(1).check(name, size)
     own = prepare(file, **options.preparation, seed=options.seed)
-    if own.encoding.classes is not None:
-        check_classes(own.encoding.classes, tuple(own.history.x.shape[2:]))
+    chosen = {name: value for name, value in options.fit.items() if name not in ("minutes", "networks")}
+    recipe(own, seed=options.seed, **chosen)  # refuses what does not fit before anything is said or written
     if not resume:
         create(run_dir)
     if speaks and not resume:

@@ -92,7 +92,8 @@ class NetworkRun:
             until=until,
         )
         self.cpu += time.process_time() - begin
-        files.write_checked(self.folder.path / PLAN_FILE, {"steps": self.planned, "cpu": self.cpu})
+        if int(os.environ.get("RANK", "0")) == 0:  # of several processes one writes
+            files.write_checked(self.folder.path / PLAN_FILE, {"steps": self.planned, "cpu": self.cpu})
 
     def _plan(self, seconds: float) -> None:
         """Choose the number of all steps so that they take so many seconds, from the time of those made so far."""
