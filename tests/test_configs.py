@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import tdvae
 from tdvae import CheckpointError, InputError, Learner, TDVAEConfig, TDVAEError
+from tdvae.codec import ConvCodecConfig
 from tdvae.config import Config
 from tdvae.models import (
     LSTM,
@@ -75,6 +76,7 @@ PARTS: dict[type[Config], st.SearchStrategy[Config]] = {
     Waves: st.builds(Waves, st.integers(1, 62)),
     Number: st.just(Number()),
     Unknown: st.builds(Unknown, st.integers(1, 1_000), st.integers(1, 62)),
+    ConvCodecConfig: st.builds(ConvCodecConfig, st.just((3, 64, 64)), sizes, st.just((16, 32)), st.floats(0, 1)),
     GridMap: st.builds(
         GridMap,
         st.tuples(sizes, sizes),

@@ -183,13 +183,15 @@ def _longest_jump(data: Sequences | OwnData, given: int | None) -> int:
 
 def _model(data: Sequences | OwnData, longest_jump: int, kind: NetworkKind, options: dict[str, Any]) -> Model:
     """The only place where models for users' data are built."""
-    if isinstance(options.get("belief"), int):
-        options = {**options, "belief": LSTM(options["belief"])}
     some, classes = (data.history, data.encoding.classes) if isinstance(data, OwnData) else (data, None)
     if isinstance(data, OwnData) and data.encoding.kind == "picture":
         if kind != "latent":
             raise InputError(f"kind: expected latent for pictures, got {kind}")
         return for_pictures(tuple(some.x.shape[2:]), data.encoding.actions, rewards=some.rewards is not None, **options)
+    if type(size := options.get("belief")) is int:
+        if size < 1:
+            raise InputError(f"belief: expected a size of at least 1, got {size}")
+        options = {**options, "belief": LSTM(size)}
     if kind == "next_step":
         if not some.x.is_floating_point():
             raise InputError(f"kind: expected latent or observed for x of {some.x.dtype}, got next_step")
