@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +18,8 @@ from tdvae.models import build
 from tdvae.models.base import Beliefs, Step
 from tdvae.models.decoders import Decoder
 from tdvae.nn.ladder import Ladder, LadderDistribution, product, product_over_group
-from tdvae.objectives import Gradient, pair_terms
-from tdvae.types import Latent, Origin, Pairs, Sequences, State
+from tdvae.objectives import Gradient, pair_terms, tdvae_loss
+from tdvae.types import Latent, LossTerms, Origin, Pairs, Sequences, State
 
 Q, R, PRIOR, STEPS = 0.5, 1e-12, 2.0, 6  # hidden θ ~ N(0, PRIOR), z_t = θ + N(0, Q), x_t = z_t + N(0, R)
 
@@ -189,6 +190,20 @@ def test_semi_gradients_leave_the_belief_at_longer_jumps_alone() -> None:
         terms = pair_terms(model, given, Pairs(t1, t2, None, semi, True))
         (gradient,) = torch.autograd.grad((terms.smoothing + terms.transition).sum(), x)
         assert (float(gradient[:, 11].abs().max()) == 0) == semi
+
+
+def test_training_and_validation_use_the_groups_as_drawn(tmp_path: Path) -> None:
+    model, sequences = learned()
+    given: list[Pairs] = []
+
+    def objective(model: tdvae.models.TDVAE, sequences: Sequences, pairs: Pairs) -> LossTerms:
+        given.append(pairs)
+        return tdvae_loss(model, sequences, pairs)
+
+    law = jumps.SharedFutures(2, jumps.SemiGradient(jumps.Uniform(1, 4)))
+    config = tdvae.TrainConfig(steps=1, batch_size=2, pairs=4, validate_every=1)
+    tdvae.fit(tdvae.Learner(model, objective), sequences, law, config, tmp_path / "run", sequences, progress="none")
+    assert [(pairs.shared, pairs.semi_gradient) for pairs in given] == [(True, True)] * 2
 
 
 def test_every_step_uses_each_step_once() -> None:

@@ -71,10 +71,10 @@ class TensorLearner(nn.Module):
         self.learner = learner
 
     def forward(
-        self, batch: dict[str, Tensor], t1: Tensor, t2: Tensor, semi_gradient: bool = False, kl_weight: float = 1.0
+        self, batch: dict[str, Tensor], pairs: dict[str, Any], kl_weight: float = 1.0
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The weighted loss, and its unweighted terms."""
-        terms: Terms = self.learner(Sequences(**batch), Pairs(t1, t2, semi_gradient=semi_gradient))
+        terms: Terms = self.learner(Sequences(**batch), Pairs(**pairs))
         return terms.weighted(kl_weight), terms.named()
 
 
@@ -244,7 +244,7 @@ class _Training:
         weight = kl_weight(self.config, self.step)
         torch.manual_seed(derive_seed(self.config.seed, NOISE, self.step))
         with noise_of_rank(self.fabric.global_rank, self.fabric.world_size):
-            loss, terms = self.module(batch, pairs.t1, pairs.t2, pairs.semi_gradient, weight)
+            loss, terms = self.module(batch, vars(pairs), weight)
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         self.fabric.backward(loss.sum())
@@ -355,7 +355,7 @@ class _Training:
             pairs = self.jumps.sample(sequences.lengths, self.config.pairs, torch.default_generator).to(
                 self.fabric.device
             )
-            loss, _ = self.module(sequences.to(self.fabric.device).named(), pairs.t1, pairs.t2)
+            loss, _ = self.module(sequences.to(self.fabric.device).named(), vars(pairs))
             total += float(loss.mean()) * len(index)
         return total / len(validation)
 

@@ -131,7 +131,7 @@ def _steps(fabric: Fabric, batch_size: int) -> Callable[[bool], None]:
     def take(sync: bool) -> None:
         for _ in range(STEPS):
             with nullcontext() if sync else fabric.no_backward_sync(module):
-                loss, _ = module(batch.named(), pairs.t1, pairs.t2)
+                loss, _ = module(batch.named(), vars(pairs))
                 learner.zero_grad()
                 fabric.backward(loss)
             learner.clip_gradients(10.0)
