@@ -303,7 +303,6 @@ def test_subsequences_must_be_outermost() -> None:
         lambda: Widening(inner),
         lambda: Mixture((inner,), (1.0,)),
         lambda: Subsequences(3, inner),
-        lambda: SemiGradient(inner),
     ):
         with pytest.raises(InputError, match="expected Subsequences outside"):
             invalid()

@@ -167,7 +167,7 @@ def test_terms_are_per_observation_and_smoothing_is_paid_once() -> None:
 
 
 def test_groups_are_drawn_with_one_step_first_and_fit_into_the_sequence() -> None:
-    law = jumps.SharedFutures(3, jumps.SemiGradient(jumps.Uniform(2, 7)))
+    law = jumps.SemiGradient(jumps.SharedFutures(3, jumps.Uniform(2, 7)))
     pairs = law.sample(torch.tensor([9, 12]), 300, torch.Generator().manual_seed(0))
     assert pairs.t1.shape == (2, 100, 3)
     assert pairs.shared

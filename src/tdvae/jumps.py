@@ -239,10 +239,6 @@ class SemiGradient(Jumps):
     outermost = True
     jumps: Jumps
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        refuse_outermost(self.jumps)
-
     @property
     def longest(self) -> int:
         return self.jumps.longest
@@ -255,7 +251,7 @@ class SemiGradient(Jumps):
 
     @checked
     def sample(self, lengths: Tensor, k: Positive, generator: Generator, progress: Share = 1.0) -> Pairs:
-        return replace(super().sample(lengths, k, generator, progress), semi_gradient=True)
+        return replace(self.jumps.sample(lengths, k, generator, progress), semi_gradient=True)
 
 
 @dataclass(frozen=True)
@@ -296,9 +292,8 @@ class SharedFutures(Jumps):
     """Groups of ``futures`` later times that share t1, and one z_t1 in the loss (ours, not the paper's).
 
     The first jump of a group is one step; the lengths of the others follow ``jumps``. What the futures have in common
-    has to be in z_t1, since nothing else connects them, and it is paid for once. With a `SemiGradient` inside,
-    ``SharedFutures(4, SemiGradient(…))``, the states at the end of longer jumps are fixed targets. The number of pairs
-    of a sequence counts all later times.
+    has to be in z_t1, since nothing else connects them, and it is paid for once. ``SemiGradient(SharedFutures(4, …))``
+    makes the states at the end of longer jumps fixed targets. The number of pairs of a sequence counts all later times.
     """
 
     outermost = True
@@ -307,7 +302,7 @@ class SharedFutures(Jumps):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_outermost(self.jumps.jumps if isinstance(self.jumps, SemiGradient) else self.jumps)
+        refuse_outermost(self.jumps)
 
     @property
     def longest(self) -> int:
@@ -328,7 +323,7 @@ class SharedFutures(Jumps):
             raise InputError(f"pairs: expected a multiple of the {self.futures} futures of a group, got {k}")
         dt = self.draw((len(lengths), k // self.futures), generator, progress)
         t1 = uniform_integers(lengths.cpu()[:, None] - dt.amax(-1), generator)[..., None].expand_as(dt)
-        return Pairs(t1, t1 + dt, semi_gradient=isinstance(self.jumps, SemiGradient), shared=True)
+        return Pairs(t1, t1 + dt, shared=True)
 
 
 @dataclass(frozen=True)

@@ -242,7 +242,7 @@ MAP_PRESETS: dict[str, Preset] = {
 }
 
 # TD-VAE alone: groups of futures that share z_t1, one of them the next step and the others fixed targets.
-_FUTURES = SharedFutures(2, SemiGradient(Uniform(2, 12)))
+_FUTURES = SemiGradient(SharedFutures(2, Uniform(2, 12)))
 SHARED_PRESETS: dict[str, Preset] = {
     name: replace(
         preset,

@@ -12,7 +12,7 @@ from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block
 from tdvae.training.config import derive_seed
 from tdvae_paper.experiment import Task, TrainedRun, Training
-from tdvae_paper.switching.fixed.methods import METHODS, with_observed_state
+from tdvae_paper.switching.fixed.methods import METHODS, Method, with_observed_state
 from tdvae_paper.switching.fixed.presets import PRESETS, Preset, sequences
 from tdvae_paper.switching.grid import (
     PROBE,
@@ -34,7 +34,7 @@ class Switching(GridExperiment[Preset]):
     name = "switching"
     title = "switching"
     presets = PRESETS
-    methods = METHODS
+    methods: dict[str, Method] = METHODS
 
     def tasks(self, preset: Preset, seeds: list[int]) -> list[Task]:
         """Return one task per seed, size, interval and method."""
@@ -70,25 +70,25 @@ class Switching(GridExperiment[Preset]):
 
     def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
         """Return the accuracies of each run of each seed, by measure and cell, and the difference of two methods."""
-        replicates = self.by_run(preset, measures)
+        replicates = [
+            _run_measures(preset, {task: m for task, m in measures.items() if task.seed == seed}, run)
+            for seed in dict.fromkeys(task.seed for task in measures)
+            for run in range(preset.runs)
+        ]
         for of_run in replicates:
             placeless, next_step = of_run["accuracy_tdvae_placeless"], of_run["accuracy_next_step"]
             of_run[DIFFERENCE] = {name: placeless[name] - next_step[name] for name in placeless}
         return replicates
 
-    def by_run(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
-        """Return the accuracies of each run of each seed, by measure and cell."""
-        return [
-            _run_measures(preset, {task: m for task, m in measures.items() if task.seed == seed}, run)
-            for seed in dict.fromkeys(task.seed for task in measures)
-            for run in range(preset.runs)
-        ]
-
     def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
         """Return a table with one row per cell of the grid and one column per method."""
         measures = content["measures"]
-        names = [*(f"accuracy_{name}" for name in METHODS), "accuracy_bayes", DIFFERENCE]
-        labels = [*(method.label for method in METHODS.values()), "exact limit", "TD-VAE − next-step, switch unknown"]
+        names = [*(f"accuracy_{name}" for name in self.methods), "accuracy_bayes", DIFFERENCE]
+        labels = [
+            *(method.label for method in self.methods.values()),
+            "exact limit",
+            "TD-VAE − next-step, switch unknown",
+        ]
         return {self.name: [table_of_cells(measures, dict(zip(names, labels, strict=True)))]}
 
     def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
@@ -100,8 +100,8 @@ class Switching(GridExperiment[Preset]):
             steps, accuracies = learning_curve(run.metrics, interval)
             for row, more in zip(curves.setdefault(parts, (steps, [[] for _ in steps]))[1], accuracies, strict=True):
                 row += more  # the runs of all seeds
-        path = folder / "switching.png"
-        figure.draw(preset, content["measures"], curves, path)
+        path = folder / f"{self.name}.png"
+        figure.draw(preset, self.methods, content["measures"], curves, path)
         return [path]
 
 

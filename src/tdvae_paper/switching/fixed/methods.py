@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tdvae.jumps import Consecutive, Jumps, Mixture, Uniform, Widening
+from tdvae.jumps import Consecutive, Jumps, Mixture, SemiGradient, Uniform, Widening
 from tdvae.models import NextStep, TDVAEConfig
 from tdvae.models.config import RecurrentConfig
 from tdvae.objectives import Objective, next_step_loss, tdvae_loss
@@ -91,3 +91,13 @@ METHODS = {
     ),
     "next_step": Method("next-step, switch unknown", "#93b7ca", False, grid.next_step_config, next_step_loss),
 }
+
+
+def with_semi_gradients(method: Method) -> Method:
+    """The same training with fixed targets: for jumps of more than one step, p_B at t2 is not trained."""
+    if method.jumps is None:
+        return method
+    jumps = method.jumps
+    return replace(
+        method, label=f"{method.label}, semi-gradients", jumps=lambda interval: SemiGradient(jumps(interval))
+    )
