@@ -200,7 +200,7 @@ def test_training_and_validation_use_the_groups_as_drawn(tmp_path: Path) -> None
         given.append(pairs)
         return tdvae_loss(model, sequences, pairs)
 
-    law = jumps.SharedFutures(2, jumps.SemiGradient(jumps.Uniform(1, 4)))
+    law = jumps.SemiGradient(jumps.SharedFutures(2, jumps.Uniform(1, 4)))
     config = tdvae.TrainConfig(steps=1, batch_size=2, pairs=4, validate_every=1)
     tdvae.fit(tdvae.Learner(model, objective), sequences, law, config, tmp_path / "run", sequences, progress="none")
     assert [(pairs.shared, pairs.semi_gradient) for pairs in given] == [(True, True)] * 2
