@@ -18,16 +18,38 @@ from torch import Tensor
 import tdvae
 from tdvae import InputError, cli
 from tdvae.distributions import DiagonalNormal
-from tdvae.forecasting import figure
-from tdvae.forecasting.combine import Stack
-from tdvae.forecasting.density import CorrelatedNormal, MixtureDensity, Normals, Predictor, quantile
-from tdvae.forecasting.evaluate import Evaluation, Scores, density_scores, evaluate, evaluation_origins, sample_crps
-from tdvae.forecasting.linear import Linear
-from tdvae.forecasting.networks import Network, beliefs_at
-from tdvae.forecasting.origins import Origins, held_out_origins, observed, rolling_origins, targets
+from tdvae.forecasting.evaluation import (
+    Comparison,
+    Evaluation,
+    Scores,
+    comparisons,
+    density_scores,
+    evaluate,
+    evaluation_origins,
+    figure,
+    sample_crps,
+    verdict,
+)
+from tdvae.forecasting.predictors import (
+    CorrelatedNormal,
+    Linear,
+    MixtureDensity,
+    Network,
+    Normals,
+    Origins,
+    Predictor,
+    Stack,
+    beliefs_at,
+    climatology,
+    fit_linear,
+    held_out_origins,
+    naive,
+    observed,
+    quantile,
+    targets,
+)
+from tdvae.forecasting.predictors.origins import rolling_origins
 from tdvae.forecasting.preparation import HeldOut
-from tdvae.forecasting.regression import climatology, fit_linear, naive
-from tdvae.forecasting.verdict import Comparison, comparisons, verdict
 from tdvae.models import LSTM, Model, NextStepConfig, ResidualMaps
 from tdvae.types import Sequences
 

@@ -23,7 +23,7 @@ from tdvae import cli, saved
 from tdvae.data import OscillatorSettings, simulate
 from tdvae.exact import OscillatorOracle
 from tdvae.forecasting import RUNS, OwnData
-from tdvae.forecasting.evaluate import evaluate
+from tdvae.forecasting.evaluation import evaluate
 from tdvae.models import LSTM, ResidualMaps
 from tdvae.reporting.results import Measures, summarise
 from tdvae_paper.oscillator import figure as oscillator_figure

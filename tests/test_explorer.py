@@ -36,7 +36,7 @@ from tdvae.explorer.oracles import ExactOscillator
 from tdvae.explorer.requests import parse, text_of
 from tdvae.explorer.server import bind, is_loopback
 from tdvae.explorer.subjects import PictureLayout, on_sequences_of
-from tdvae.forecasting.encode import Covariate
+from tdvae.forecasting.preparation import Covariate
 from tdvae.models import Classes, GatedMaps
 from tests.explorer_pages import served
 

@@ -16,13 +16,19 @@ import torch
 
 import tdvae
 from tdvae import Forecaster, cli
-from tdvae.forecasting import fitting
-from tdvae.forecasting.combine import Stack, calibrated, fit_stack, stacking_weights
-from tdvae.forecasting.density import CorrelatedNormal
-from tdvae.forecasting.linear import Linear
-from tdvae.forecasting.networks import Network, interpolated
-from tdvae.forecasting.origins import Origins
-from tdvae.forecasting.regression import climatology, naive
+from tdvae.forecasting.fitting import fit as fitting
+from tdvae.forecasting.predictors import (
+    CorrelatedNormal,
+    Linear,
+    Network,
+    Origins,
+    Stack,
+    climatology,
+    fit_stack,
+    naive,
+)
+from tdvae.forecasting.predictors.combine import calibrated, stacking_weights
+from tdvae.forecasting.predictors.networks import interpolated
 from tdvae.jumps import SemiGradient
 from tdvae.models import LSTM, Gaussian, ResidualMaps
 from tdvae.storage import RunFolder

@@ -17,8 +17,7 @@ import tdvae
 from tdvae import cli, saved
 from tdvae.envs import first_person
 from tdvae.forecasting import RUNS, Forecaster
-from tdvae.forecasting.gaps import fill
-from tdvae.forecasting.networks import compose
+from tdvae.forecasting.predictors import compose, fill
 from tdvae.models import LinearRecurrence
 
 JUMP, STEPS = 4, [1, 4, 11]

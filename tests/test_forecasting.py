@@ -12,7 +12,7 @@ import torch
 
 import tdvae
 from tdvae import cli
-from tdvae.forecasting.monitor import ValidationForecasts
+from tdvae.forecasting.fitting.monitor import ValidationForecasts
 from tdvae.forecasting.preparation import HeldOut
 from tdvae.models import Bits, Classes, Coordinates, Gaussian, LinearRecurrence, ResidualMaps, Unknown
 from tdvae.models.decoders import DecoderConfig

@@ -15,9 +15,9 @@ import pytest
 
 import tdvae
 from tdvae import InputError
-from tdvae.forecasting.cells import guess_decimal
-from tdvae.forecasting.encode import Encoding
-from tdvae.forecasting.read import read
+from tdvae.forecasting.preparation import Encoding
+from tdvae.forecasting.reading import read
+from tdvae.forecasting.reading.cells import guess_decimal
 from tdvae.forecasting.series import Columns, Series, calendar_features
 
 DAYS = pd.date_range("2023-01-01", periods=60)

@@ -20,7 +20,7 @@ import pytest
 from tdvae import InputError
 from tdvae.data import Recording
 from tdvae.data.recording import Ending, Episode, RecordingWriter
-from tdvae.forecasting.read import read
+from tdvae.forecasting.reading import read
 from tdvae.forecasting.series import Columns
 from tdvae.reporting.tables import Table, show
 from tdvae.storage import files

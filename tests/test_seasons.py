@@ -9,7 +9,7 @@ import pytest
 
 import tdvae
 from tdvae import InputError
-from tdvae.forecasting.seasons import find_seasons
+from tdvae.forecasting.preparation.seasons import find_seasons
 
 
 def demand(weeks: int, noise: float, seed: int = 0) -> Any:

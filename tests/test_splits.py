@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 import tdvae
 from tdvae import InputError
 from tdvae.data import from_arrays
-from tdvae.forecasting.overlaps import join_overlapping
-from tdvae.forecasting.preparation import OwnData
-from tdvae.forecasting.read import read
+from tdvae.forecasting.preparation import OwnData, Windows, held_out_windows
+from tdvae.forecasting.preparation.overlaps import join_overlapping
+from tdvae.forecasting.preparation.split import split_series, training_windows
+from tdvae.forecasting.reading import read
 from tdvae.forecasting.series import Series
-from tdvae.forecasting.split import Windows, held_out_windows, split_series, training_windows
 
 
 def times(data: OwnData, part: Any) -> set[int]:

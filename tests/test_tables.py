@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from tdvae import InputError
 from tdvae.data import Recording
-from tdvae.forecasting.encode import Encoding, kind_of
-from tdvae.forecasting.read import read
-from tdvae.forecasting.scaling import Scaling, unusual
+from tdvae.forecasting.preparation import Encoding
+from tdvae.forecasting.preparation.encode import kind_of
+from tdvae.forecasting.preparation.scaling import Scaling, unusual
+from tdvae.forecasting.reading import read
 from tdvae.forecasting.series import Columns, Grid, Series, calendar_features
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run `__getattr_
     from tdvae import data, envs, exact, jumps, likelihood, models, objectives
     from tdvae.errors import ArgumentTypeError, CheckpointError, DivergenceError, InputError, TDVAEError
     from tdvae.forecasting import Forecaster, Forecasts, OwnData, fit_forecaster, prepare
-    from tdvae.forecasting.recipe import Recipe, recipe
+    from tdvae.forecasting.fitting import Recipe, recipe
     from tdvae.likelihood import Forecast, forecast
     from tdvae.models import TDVAE, TDVAEConfig
     from tdvae.objectives import Learner

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from tdvae.distributions import DiagonalNormal
-from tdvae.forecasting.origins import mean_and_error
+from tdvae.forecasting.predictors import mean_and_error
 from tdvae.likelihood import Forecast
 from tdvae.models import TDVAE, Model
 from tdvae.models.config import LatentConfig

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tdvae.forecasting.networks import beliefs_at
-from tdvae.forecasting.origins import Origins, mean_and_error
+from tdvae.forecasting.predictors import Origins, beliefs_at, mean_and_error
 from tdvae.likelihood import forecast
 from tdvae.models import Model
 from tdvae.training import Monitor

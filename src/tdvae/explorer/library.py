@@ -9,14 +9,20 @@ from tdvae.envs.minipacman.maze import ACTIONS as GAME_ACTIONS
 from tdvae.envs.pendulum import record_pendulum
 from tdvae.errors import InputError, TDVAEError, failure
 from tdvae.exact import BankPosterior, GaussianMixture, OscillatorOracle
-from tdvae.forecasting.combine import Stack
-from tdvae.forecasting.density import CorrelatedNormal, Density, MixtureDensity, Normals, seeded
-from tdvae.forecasting.encode import Covariate
-from tdvae.forecasting.evaluate import sample_crps
+from tdvae.forecasting.evaluation import sample_crps
 from tdvae.forecasting.forecaster import Forecaster
-from tdvae.forecasting.gaps import fill
-from tdvae.forecasting.networks import compose
-from tdvae.forecasting.origins import Origins
+from tdvae.forecasting.predictors import (
+    CorrelatedNormal,
+    Density,
+    MixtureDensity,
+    Normals,
+    Origins,
+    Stack,
+    compose,
+    fill,
+    seeded,
+)
+from tdvae.forecasting.preparation import Covariate
 from tdvae.likelihood import forecast
 from tdvae.models import Model
 from tdvae.rollouts import rollout

@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tdvae.forecasting.evaluate import evaluation_origins
-from tdvae.forecasting.fitting import fit_forecaster
+from tdvae.forecasting.evaluation import evaluation_origins
+from tdvae.forecasting.fitting import fit_forecaster, recipe
 from tdvae.forecasting.forecaster import Forecaster
 from tdvae.forecasting.forecasts import check_output
-from tdvae.forecasting.gaps import takes_gaps
 from tdvae.forecasting.own_data import evaluate_run, tables
+from tdvae.forecasting.predictors import takes_gaps
 from tdvae.forecasting.preparation import OwnData, prepare
-from tdvae.forecasting.recipe import recipe
 from tdvae.reporting.results import finite_numbers, results
 from tdvae.reporting.tables import show
 from tdvae.storage import RunFolder
@@ -84,7 +83,7 @@ def _judge(forecaster: Forecaster, name: str, run_dir: Path, seed: int) -> list[
     folder.write_file("results.json", to_json(finite_numbers(content)))
     written = [f"wrote {run_dir / 'results.json'}"]
     if forecaster.stack is not None:
-        from tdvae.forecasting.figure import draw
+        from tdvae.forecasting.evaluation import draw
 
         data = forecaster.data
         origins = evaluation_origins(data.test, data.longest_jump)

@@ -16,17 +16,10 @@ from torch import Tensor
 from tdvae.checks import LONGEST_JUMP, Positive, Range, Seed, check_fields, checked
 from tdvae.distributions import DiagonalNormal
 from tdvae.errors import CheckpointError, InputError
-from tdvae.forecasting import split
-from tdvae.forecasting.combine import Stack
-from tdvae.forecasting.density import Predictor, quantile, seeded
-from tdvae.forecasting.encode import Encoding
 from tdvae.forecasting.forecasts import Forecasts
-from tdvae.forecasting.gaps import fill
-from tdvae.forecasting.linear import Linear
-from tdvae.forecasting.networks import Network, compose
-from tdvae.forecasting.origins import Origins
-from tdvae.forecasting.preparation import HeldOut, new_sequences
-from tdvae.forecasting.read import Source
+from tdvae.forecasting.predictors import Linear, Network, Origins, Predictor, Stack, compose, fill, quantile, seeded
+from tdvae.forecasting.preparation import Encoding, HeldOut, new_sequences, split
+from tdvae.forecasting.reading import Source
 from tdvae.forecasting.series import Array, Columns, Series
 from tdvae.likelihood import Forecast, forecast
 from tdvae.models import Model

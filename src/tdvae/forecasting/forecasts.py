@@ -14,7 +14,7 @@ import numpy as np
 
 from tdvae.checks import checked
 from tdvae.errors import InputError
-from tdvae.forecasting.read import ARRAY_FILES
+from tdvae.forecasting.reading import ARRAY_FILES
 from tdvae.forecasting.series import Array, Series
 from tdvae.storage.files import check_path, write_file
 

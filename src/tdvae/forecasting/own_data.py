@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tdvae.forecasting.evaluate import Evaluation, evaluate
+from tdvae.forecasting.evaluation import LABELS, Evaluation, comparisons, evaluate, verdict
 from tdvae.forecasting.forecaster import Forecaster, RunData
 from tdvae.forecasting.preparation import HeldOut
-from tdvae.forecasting.read import Source
+from tdvae.forecasting.reading import Source
 from tdvae.forecasting.series import Array
-from tdvae.forecasting.verdict import LABELS, comparisons, verdict
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, by_key
 from tdvae.saved import SavedModel

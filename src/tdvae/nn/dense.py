@@ -175,7 +175,7 @@ class JumpEmbedding(nn.Module):
 
 
 class JumpScale(nn.Module):
-    """A factor of σ for each δt. All are 1 until calibration sets them (`tdvae.forecasting.calibration`).
+    """A factor of σ for each δt. All are 1 until calibration sets them (`tdvae_paper.calibration`).
 
     Jumps of more than ``LONGEST`` steps have the factor of ``LONGEST``.
     """

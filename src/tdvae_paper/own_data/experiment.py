@@ -9,10 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from tdvae.forecasting import Forecaster, OwnData, fit_forecaster
-from tdvae.forecasting.evaluate import Evaluation, evaluate, evaluation_origins
+from tdvae.forecasting.evaluation import (
+    LABELS,
+    Evaluation,
+    comparisons,
+    evaluate,
+    evaluation_origins,
+    list_steps,
+    verdict,
+)
 from tdvae.forecasting.fitting import FOLDER
-from tdvae.forecasting.origins import scored_horizons
-from tdvae.forecasting.verdict import LABELS, comparisons, list_steps, verdict
+from tdvae.forecasting.predictors import scored_horizons
 from tdvae.models import LSTM, ResidualMaps
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, by_key

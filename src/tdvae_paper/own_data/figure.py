@@ -7,10 +7,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from tdvae.forecasting.density import Predictor
-from tdvae.forecasting.evaluate import MODEL, Evaluation
-from tdvae.forecasting.figure import draw_calibration, draw_fan, draw_scores
-from tdvae.forecasting.origins import Origins
+from tdvae.forecasting.evaluation import MODEL, Evaluation, draw_calibration, draw_fan, draw_scores
+from tdvae.forecasting.predictors import Origins, Predictor
 from tdvae.reporting.results import Measures
 from tdvae.types import Sequences
 

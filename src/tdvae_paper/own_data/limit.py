@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tdvae.forecasting import OwnData
-from tdvae.forecasting.origins import Origins, observed
+from tdvae.forecasting.predictors import Origins, observed
 from tdvae_paper.own_data.sets import LORENZ_NOISE, Floats, lorenz_states, lorenz_step
 
 JITTER = 0.1  # share of the spread of particles: noise that keeps them apart after resampling

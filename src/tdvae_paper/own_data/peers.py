@@ -13,8 +13,8 @@ import torch
 from tdvae.distributions import DiagonalNormal
 from tdvae.errors import InputError
 from tdvae.forecasting import OwnData
-from tdvae.forecasting.density import Normals
-from tdvae.forecasting.evaluate import Evaluation, Scores, density_scores
+from tdvae.forecasting.evaluation import Evaluation, Scores, density_scores
+from tdvae.forecasting.predictors import Normals
 from tdvae.reporting.results import Measures
 from tdvae_paper.own_data.sets import SERIES, Floats, load
 

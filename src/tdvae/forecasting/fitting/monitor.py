@@ -9,9 +9,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tdvae.forecasting.density import seeded
-from tdvae.forecasting.networks import Network, actions_after, beliefs_at
-from tdvae.forecasting.origins import Origins, held_out_origins, scored_horizons, targets
+from tdvae.forecasting.predictors import (
+    Network,
+    Origins,
+    actions_after,
+    beliefs_at,
+    held_out_origins,
+    scored_horizons,
+    seeded,
+    targets,
+)
 from tdvae.forecasting.preparation import HeldOut
 from tdvae.likelihood import forecast
 from tdvae.models import TDVAE, Model

@@ -13,7 +13,7 @@ import torch
 
 from tdvae.checks import NonNegative, Positive, Seed, check_fields, checked
 from tdvae.errors import InputError
-from tdvae.forecasting.monitor import ValidationForecasts
+from tdvae.forecasting.fitting.monitor import ValidationForecasts
 from tdvae.forecasting.preparation import HeldOut, OwnData
 from tdvae.jumps import Consecutive, Jumps, Mixture, SemiGradient, Uniform
 from tdvae.models import (

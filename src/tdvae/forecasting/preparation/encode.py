@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tdvae.data import from_arrays
 from tdvae.errors import InputError
-from tdvae.forecasting.scaling import Scaling, unusual
+from tdvae.forecasting.preparation.scaling import Scaling, unusual
 from tdvae.forecasting.series import CALENDAR, Array, Series, blocks, calendar_features
 from tdvae.models.defaults import padded_size
 from tdvae.types import Sequences

@@ -15,13 +15,25 @@ from torch import Tensor
 
 from tdvae.distributions import Bernoulli, Categorical, DiscretisedLogistic, Distribution
 from tdvae.errors import InputError
-from tdvae.forecasting.combine import Stack, log_prob
-from tdvae.forecasting.density import SAMPLES, Density, Predictor, seeded
-from tdvae.forecasting.networks import actions_after, beliefs_at
-from tdvae.forecasting.origins import Origins, held_out_origins, mean_and_error, scored_horizons, targets
+from tdvae.forecasting.evaluation.comparison import Comparison, verdict
+from tdvae.forecasting.predictors import (
+    SAMPLES,
+    Density,
+    Origins,
+    Predictor,
+    Stack,
+    actions_after,
+    beliefs_at,
+    climatology,
+    held_out_origins,
+    log_prob,
+    mean_and_error,
+    naive,
+    scored_horizons,
+    seeded,
+    targets,
+)
 from tdvae.forecasting.preparation import HeldOut
-from tdvae.forecasting.regression import climatology, naive
-from tdvae.forecasting.verdict import Comparison, verdict
 from tdvae.likelihood import forecast, log_mean_exp
 from tdvae.models import ConvTDVAEConfig, Model
 from tdvae.models.config import RecurrentConfig

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tdvae.forecasting.origins import LEAST_BLOCKS
+from tdvae.forecasting.predictors import LEAST_BLOCKS
 from tdvae.reporting.results import Measures
 
 LABELS = {

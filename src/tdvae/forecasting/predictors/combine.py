@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tdvae.forecasting.density import SAMPLES, Density, MixtureDensity, Predictor, mixed_log_prob
-from tdvae.forecasting.networks import Network, interpolated, scaled
-from tdvae.forecasting.origins import LEAST_BLOCKS, Origins, mean_and_error, targets
+from tdvae.forecasting.predictors.density import SAMPLES, Density, MixtureDensity, Predictor, mixed_log_prob
+from tdvae.forecasting.predictors.networks import Network, interpolated, scaled
+from tdvae.forecasting.predictors.origins import LEAST_BLOCKS, Origins, mean_and_error, targets
 from tdvae.models import TDVAE
 from tdvae.types import Sequences
 

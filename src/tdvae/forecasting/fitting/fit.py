@@ -21,16 +21,22 @@ import torch
 
 from tdvae.checks import NonNegative, Positive, PositiveNumber, Seed, checked
 from tdvae.errors import InputError
-from tdvae.forecasting.combine import Stack, fit_stack
-from tdvae.forecasting.density import Predictor, seeded
+from tdvae.forecasting.fitting.monitor import validation_origins
+from tdvae.forecasting.fitting.recipes import PATIENCE, STEPS, NetworkKind, Recipe, default_kind, recipe, schedule
 from tdvae.forecasting.forecaster import DATA_FILE, LINEAR_FILE, Forecaster, describe_stack
-from tdvae.forecasting.linear import Linear
-from tdvae.forecasting.monitor import validation_origins
-from tdvae.forecasting.networks import Network
-from tdvae.forecasting.origins import scored_horizons
+from tdvae.forecasting.predictors import (
+    Linear,
+    Network,
+    Predictor,
+    Stack,
+    climatology,
+    fit_linear,
+    fit_stack,
+    naive,
+    scored_horizons,
+    seeded,
+)
 from tdvae.forecasting.preparation import OwnData
-from tdvae.forecasting.recipe import PATIENCE, STEPS, NetworkKind, Recipe, default_kind, recipe, schedule
-from tdvae.forecasting.regression import climatology, fit_linear, naive
 from tdvae.storage import RunFolder, files
 from tdvae.storage.run_folder import check_unused, create, locked
 from tdvae.training import FitResult

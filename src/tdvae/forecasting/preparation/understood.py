@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tdvae.forecasting.encode import Encoding
+from tdvae.forecasting.preparation.encode import Encoding
 from tdvae.forecasting.series import Series
 
 MOST_LISTED = 8  # names

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from tdvae.distributions import DiagonalNormal
-from tdvae.forecasting.density import SAMPLES, Density, Normals
-from tdvae.forecasting.gaps import fill, takes_gaps
-from tdvae.forecasting.origins import Origins, targets
+from tdvae.forecasting.predictors.density import SAMPLES, Density, Normals
+from tdvae.forecasting.predictors.gaps import fill, takes_gaps
+from tdvae.forecasting.predictors.origins import Origins, targets
 from tdvae.likelihood import log_mean_exp, pair_log_weights
 from tdvae.models import TDVAE, Model
 from tdvae.types import Belief, Pairs, Sequences, State, missing_as_nan

@@ -18,8 +18,16 @@ import torch
 from torch import Tensor
 
 from tdvae.errors import InputError
-from tdvae.forecasting.linear import MOST_COVARIATES, Linear, Weights, future_of, jump_covariates, linear_mean, past_of
-from tdvae.forecasting.origins import CONTEXT_SHARE, observed, training_origins
+from tdvae.forecasting.predictors.linear import (
+    MOST_COVARIATES,
+    Linear,
+    Weights,
+    future_of,
+    jump_covariates,
+    linear_mean,
+    past_of,
+)
+from tdvae.forecasting.predictors.origins import CONTEXT_SHARE, observed, training_origins
 from tdvae.types import Sequences
 
 LAGS = (1, 2, 5, 10, 20)  # how many last observations a regression may see, beside all of them

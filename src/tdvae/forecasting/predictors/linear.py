@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from tdvae.distributions import DiagonalNormal
-from tdvae.forecasting.density import SAMPLES, CorrelatedNormal, Density, Normals
-from tdvae.forecasting.origins import Origins, observed
+from tdvae.forecasting.predictors.density import SAMPLES, CorrelatedNormal, Density, Normals
+from tdvae.forecasting.predictors.origins import Origins, observed
 from tdvae.types import Sequences
 
 MOST_COVARIATES = 40  # numbers; a longer jump gives the regression the covariates of its last step only

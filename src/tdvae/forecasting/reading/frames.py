@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tdvae.errors import InputError
-from tdvae.forecasting import cells
+from tdvae.forecasting.reading import cells
 from tdvae.forecasting.series import Array, Columns, Grid, Series, find_grid, place
 
 if TYPE_CHECKING:

@@ -15,12 +15,10 @@ from tdvae.data import Recording, split_windows
 from tdvae.data.arrays import check_shares
 from tdvae.data.windows import FrameWindows
 from tdvae.errors import InputError
-from tdvae.forecasting.encode import Covariate, Encoding, Picture, kind_of
-from tdvae.forecasting.overlaps import join_overlapping
-from tdvae.forecasting.read import Source, read
-from tdvae.forecasting.seasons import find_seasons
-from tdvae.forecasting.series import Columns, Series
-from tdvae.forecasting.split import (
+from tdvae.forecasting.preparation.encode import Covariate, Encoding, Picture, kind_of
+from tdvae.forecasting.preparation.overlaps import join_overlapping
+from tdvae.forecasting.preparation.seasons import find_seasons
+from tdvae.forecasting.preparation.split import (
     SHARES,
     Span,
     Split,
@@ -34,7 +32,9 @@ from tdvae.forecasting.split import (
     validation_windows,
     whole_spans,
 )
-from tdvae.forecasting.understood import Understood
+from tdvae.forecasting.preparation.understood import Understood
+from tdvae.forecasting.reading import Source, read
+from tdvae.forecasting.series import Columns, Series
 from tdvae.models.defaults import padded_size
 from tdvae.storage.files import sha256_of
 from tdvae.types import Sequences, SequenceSource

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from tdvae.distributions import LOG_2PI, DiagonalNormal
-from tdvae.forecasting.origins import Origins
+from tdvae.forecasting.predictors.origins import Origins
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
 

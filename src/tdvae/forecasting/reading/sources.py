@@ -13,9 +13,16 @@ from tdvae.data import Recording
 from tdvae.data.arrays import check_lengths, read_npz
 from tdvae.data.recording import own_dataset, own_datasets
 from tdvae.errors import InputError
-from tdvae.forecasting.frames import from_frame, from_frames, is_frame, named_frames
+from tdvae.forecasting.reading.frames import from_frame, from_frames, is_frame, named_frames
+from tdvae.forecasting.reading.table_files import (
+    COMPRESSED,
+    EXCEL_FILES,
+    PARQUET_FILES,
+    TEXT_FILES,
+    one_line,
+    read_table,
+)
 from tdvae.forecasting.series import Array, Columns, Series
-from tdvae.forecasting.table_files import COMPRESSED, EXCEL_FILES, PARQUET_FILES, TEXT_FILES, one_line, read_table
 from tdvae.storage.files import open_regular
 
 TABLE_FILES = (*TEXT_FILES, *PARQUET_FILES)

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tdvae.forecasting.density import Predictor, quantile, seeded
-from tdvae.forecasting.encode import Encoding
-from tdvae.forecasting.evaluate import MODEL, Evaluation
-from tdvae.forecasting.origins import Origins
+from tdvae.forecasting.evaluation.comparison import LABELS
+from tdvae.forecasting.evaluation.scores import MODEL, Evaluation
+from tdvae.forecasting.predictors import Origins, Predictor, quantile, seeded
+from tdvae.forecasting.preparation import Encoding
 from tdvae.forecasting.series import Array
-from tdvae.forecasting.verdict import LABELS
 from tdvae.reporting.results import Measures
 from tdvae.types import Sequences, missing_as_nan
 
