@@ -143,13 +143,17 @@ def _fixed_where(chosen: Tensor, z: Latent, p: LadderDistribution) -> tuple[Late
 
 
 def actions_between(sequences: Sequences, pairs: Pairs) -> Tensor | None:
-    """The actions of each jump, a_{t1+1} … a_{t2}, padded to the longest jump, (N, ..., J, A)."""
+    """The actions of each jump, a_{t1+1} … a_{t2}, padded to the longest jump, (N, ..., J, A).
+
+    Times that share t1 have the same actions up to δt: their dimension is expanded, so that they are summarised once.
+    """
     if sequences.actions is None:
         return None
-    steps = torch.arange(int(pairs.dt.max()), device=pairs.t1.device)
-    index = (pairs.t1[..., None] + steps).clamp(max=sequences.horizon - 1)
+    t1 = pairs.t1[..., :1] if pairs.shared else pairs.t1
+    steps = torch.arange(int(pairs.dt.max()), device=t1.device)
+    index = (t1[..., None] + steps).clamp(max=sequences.horizon - 1)
     rows = torch.arange(len(index), device=index.device).view(-1, *[1] * (index.ndim - 1))
-    return sequences.actions[rows, index]
+    return sequences.actions[rows, index].expand(*pairs.t1.shape, -1, -1)
 
 
 @checked

@@ -259,11 +259,13 @@ class ActionSummary(nn.Module):
         lead = actions.shape[:-2]
         if len(lead) > 1 and lead[0] > 1 and actions.stride(0) == 0 and dt.expand(lead).stride(0) == 0:
             return self(actions[0], dt.expand(lead)[0]).expand(*lead, self.size)  # the same for all samples of a state
+        if lead and actions.stride(-3) == 0:
+            actions = actions[..., :1, :, :]  # the same for all jumps of a group, which differ in their lengths only
         actions = actions.to(next(self.parameters()).dtype)
         with full_precision(actions):
             states, _ = self.gru(actions.flatten(0, -3) if lead else actions[None])
-        last = dt.expand(lead).reshape(-1, 1, 1).clamp(min=1) - 1
-        return states.gather(1, last.expand(-1, 1, self.size))[:, 0].view(*lead, self.size)
+        last = dt.expand(lead).reshape(len(states), -1, 1).clamp(min=1) - 1
+        return states.gather(1, last.expand(-1, -1, self.size)).view(*lead, self.size)
 
 
 class SingleAction(nn.Module):

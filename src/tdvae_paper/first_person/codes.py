@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from tdvae.codec import CodecTraining, ConvCodec, ConvCodecConfig, save_codec
-from tdvae.jumps import Consecutive, Jumps, Mixture, SemiGradient, Uniform, Widening
+from tdvae.jumps import Jumps, SemiGradient, SharedFutures, Uniform, Widening
 from tdvae.models import LSTM, Gaussian, Model, ResidualMaps, TDVAEConfig, build
 from tdvae.objectives import Learner, tdvae_loss
 from tdvae.reporting.results import Measures
@@ -48,10 +48,9 @@ def model(size: int, belief: int = 256, maps: int = 192, layers: int = 4, latent
     )
 
 
-def believing(jumps: Jumps) -> Jumps:
-    """Pairs whose belief is trained by single steps only, so that what is not known is in z and not in p_T."""
-    mixture = Mixture((Consecutive(), jumps), (0.4, 0.6))
-    return SemiGradient(Widening(mixture, start=2, until=0.4))
+def believing(jumps: Jumps, futures: int = 8) -> Jumps:
+    """Futures that share z_t1, with beliefs that only single steps train: what is not known is in z, not in p_T."""
+    return SemiGradient(SharedFutures(futures, Widening(jumps, start=5, until=0.3)))
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ PRESETS = {
             window=16,
         ),
         model(8, belief=16, maps=16, layers=2, latent=4),
-        {ACTIONS: believing(Uniform(1, 8)), "paper": Uniform(1, 8), "rollouts": Uniform(1, 5)},
+        {ACTIONS: believing(Uniform(1, 8), futures=2), "paper": Uniform(1, 8), "rollouts": Uniform(1, 5)},
         seen=6,
         measured=(1, 4),
         turns=(4,),
@@ -101,7 +100,7 @@ PRESETS = {
         states=2,
         futures=2,
     ),
-    "cpu": Preset(replace(MUON, steps=2_500, batch_size=32, pairs=16, validate_every=250, checkpoint_every=250)),
+    "cpu": Preset(replace(MUON, steps=2_400, batch_size=32, pairs=16, validate_every=200, checkpoint_every=200)),
 }
 
 

@@ -30,8 +30,8 @@ class World:
     episode: int = 200  # frames; each episode is in a maze of its own
     seed: int = 0
     size: int = 64
-    codec: ConvCodecConfig = field(default_factory=ConvCodecConfig)
-    training: CodecTraining = field(default_factory=CodecTraining)
+    codec: ConvCodecConfig = field(default_factory=lambda: ConvCodecConfig(channels=(8, 24, 48, 96)))
+    training: CodecTraining = field(default_factory=lambda: CodecTraining(steps=2_000))
     window: int = 56
     stride: int = 4
 
