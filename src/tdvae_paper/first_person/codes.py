@@ -32,7 +32,7 @@ TEST = 611  # purpose of a derived seed
 ACTIONS = "actions"
 
 
-def model(size: int, belief: int = 256, maps: int = 192, layers: int = 4, latent: int = 16) -> TDVAEConfig:
+def model(size: int, belief: int = 256, maps: int = 128, layers: int = 4, latent: int = 16) -> TDVAEConfig:
     """The dense TD-VAE of codes of ``size`` numbers."""
     return TDVAEConfig(
         event_shape=(size,),
@@ -100,7 +100,7 @@ PRESETS = {
         states=2,
         futures=2,
     ),
-    "cpu": Preset(replace(MUON, steps=2_400, batch_size=32, pairs=16, validate_every=200, checkpoint_every=200)),
+    "cpu": Preset(replace(MUON, steps=3_000, batch_size=32, pairs=16, validate_every=250, checkpoint_every=250)),
 }
 
 
