@@ -18,7 +18,8 @@ from tdvae.models import build
 from tdvae.models.base import Beliefs, Step
 from tdvae.models.decoders import Decoder
 from tdvae.nn.ladder import Ladder, LadderDistribution, product, product_over_group
-from tdvae.objectives import Gradient, pair_terms, tdvae_loss
+from tdvae.nn.recurrent import ActionSummary
+from tdvae.objectives import Gradient, actions_between, pair_terms, tdvae_loss
 from tdvae.types import Latent, LossTerms, Origin, Pairs, Sequences, State
 
 Q, R, PRIOR, STEPS = 0.5, 1e-12, 2.0, 6  # hidden θ ~ N(0, PRIOR), z_t = θ + N(0, Q), x_t = z_t + N(0, R)
@@ -233,3 +234,16 @@ def test_bad_groups_are_refused_in_one_line() -> None:
         jumps.SharedFutures(2, jumps.Uniform(1, 5)).sample(torch.tensor([4]), 6, torch.Generator())
     with pytest.raises(InputError, match="outside of other jumps"):
         jumps.SharedFutures(2, jumps.SharedFutures(2, jumps.Uniform(1, 5)))
+
+
+def test_actions_of_a_group_are_summarised_once_and_as_those_of_each_jump() -> None:
+    torch.manual_seed(0)
+    sequences = Sequences(torch.randn(3, 12, 1), torch.full((3,), 12), actions=torch.randn(3, 12, 2))
+    pairs = jumps.SharedFutures(4, jumps.Uniform(1, 6)).sample(sequences.lengths, 8, torch.Generator().manual_seed(0))
+    summary, rows = ActionSummary(actions=2, size=5), []
+    summary.gru.register_forward_hook(lambda module, given, found: rows.append(len(given[0])))
+    of_groups = summary(actions_between(sequences, pairs), pairs.dt)
+    single = Pairs(pairs.t1.flatten(1), pairs.t2.flatten(1))
+    of_pairs = summary(actions_between(sequences, single), single.dt)
+    assert rows == [3 * 2, 3 * 8]  # once a group, then once a pair
+    torch.testing.assert_close(of_groups.flatten(1, 2), of_pairs)
