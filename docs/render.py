@@ -87,52 +87,62 @@ def value(file: str, keys: str) -> str:
 
 @cache
 def helps() -> dict[str, str]:
-    """Return what each command does and its options as Markdown, from the fields of its class and their docstrings."""
+    """Return what each command does, an example and its options, from its class and the docstrings of the fields."""
     tree = ast.parse(Path(cli.__file__).read_text())
     classes = {
         node.name: node for node in tree.body if isinstance(node, ast.ClassDef)
     }
     found = {}
     for part in cli.Command.__args__:
-        node, name = (
-            classes[part.__origin__.__name__],
-            part.__metadata__[0].name,
-        )
-        options, positional = [], []
-        for field, text in zip(node.body, node.body[1:], strict=False):
-            if not (
-                isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
-            ):
-                continue
-            assert isinstance(text.value, ast.Constant)
-            annotation, option = (
-                ast.unparse(field.annotation),
-                ast.unparse(field.target),
-            )
-            words = " ".join(str(text.value.value).split()).replace("|", "\\|")
-            if choices := re.search(r"Literal\[(.*?)\]", annotation):
-                words += f" One of {choices[1].replace(chr(39), '`')}."
-            elif "ExperimentName" in annotation:
-                words += f" One of {', '.join(f'`{experiment}`' for experiment in EXPERIMENTS)}."
-            if "Positional" in annotation:
-                positional.append(option.upper())
-                options.append(f"| `{option.upper()}` | | {words} |")
-                continue
-            if renamed := re.search(r"name='(\w+)'", annotation):
-                option = renamed[1]
-            default = (
-                "required"
-                if field.value is None
-                else f"`{_plain(ast.unparse(field.value))}`"
-            )
-            shown = "" if default in ("`None`", "`False`", "`()`") else default
-            options.append(
-                f"| `--{option.replace('_', '-')}` | {shown} | {words} |"
-            )
-        doc = " ".join((ast.get_docstring(node) or "").split())
-        head = f"```\ntdvae {' '.join([name, *positional])} [options]\n```\n\n| option | default | meaning |\n|---|---|---|\n"
-        found[name] = f"{doc}\n\n{head}" + "\n".join(options)
+        node = classes[part.__origin__.__name__]
+        name = part.__metadata__[0].name
+        text, _, example = (ast.get_docstring(node) or "").partition("\n\n")
+        tables = _options(node, classes)
+        found[name] = f"{text}\n\n```\n{example}\n```\n\n" + "\n\n".join(tables)
     return found
+
+
+def _options(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> list[str]:
+    """The options of a class as a table, and those of each group of options in a table of its own."""
+    rows, groups = [], []
+    for field, text in zip(node.body, [*node.body[1:], None], strict=True):
+        if not isinstance(field, ast.AnnAssign):
+            continue
+        annotation = ast.unparse(field.annotation)
+        if annotation in classes:
+            group = classes[annotation]
+            (table,) = _options(group, classes)
+            title = f"**{_words(field.target)} options.**"
+            groups.append(f"{title} {ast.get_docstring(group)}\n\n{table}")
+        elif isinstance(text, ast.Expr) and isinstance(
+            text.value, ast.Constant
+        ):
+            rows.append(_row(field, annotation, str(text.value.value)))
+    head = "| option | default | meaning |\n|---|---|---|\n"
+    return [head + "\n".join(rows), *groups]
+
+
+def _words(target: ast.expr) -> str:
+    return ast.unparse(target).replace("_", " ").capitalize()
+
+
+def _row(field: ast.AnnAssign, annotation: str, text: str) -> str:
+    words = " ".join(text.split()).replace("|", "\\|")
+    if choices := re.search(r"Literal\[(.*?)\]", annotation):
+        words += f" One of {choices[1].replace(chr(39), '`')}."
+    elif "ExperimentName" in annotation:
+        words += f" One of {', '.join(f'`{name}`' for name in EXPERIMENTS)}."
+    option = ast.unparse(field.target)
+    if re.search(r"Positional|^RunFolder|^RunOrName|^DataFile", annotation):
+        return f"| `{option.upper()}` | | {words} |"
+    if renamed := re.search(r"name='(\w+)'", annotation):
+        option = renamed[1]
+    placeholder = re.search(r"option\('([A-Z ]+)'", annotation)
+    shown = f" {placeholder[1]}" if placeholder else ""
+    value = field.value and f"`{_plain(ast.unparse(field.value))}`"
+    default = "" if value in ("`None`", "`False`", "`()`") else value
+    option = f"--{option.replace('_', '-')}{shown}"
+    return f"| `{option}` | {'required' if default is None else default} | {words} |"
 
 
 def _plain(default: str) -> str:

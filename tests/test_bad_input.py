@@ -252,38 +252,35 @@ def test_a_test_sequence_must_have_a_future(refusal: Refusal) -> None:
     assert sum("nothing to forecast" in message for message in messages) == 1
 
 
-@pytest.mark.parametrize("jumps", ["one", "1,two", "1.5", "1,,2", "", "1;2"])
-def test_jumps_that_are_no_whole_numbers_are_refused(jumps: str, refusal: Refusal, run: Path) -> None:
-    message = refusal("rollout", run, "--from", "3", "--jumps", jumps)
-    assert "jumps" in message
-    assert repr(jumps) in message
+@pytest.mark.parametrize("horizon", ["one", "1,two", "1.5", "1,,2", "", "1;2", "1-", "1-2-3"])
+def test_horizons_that_are_no_whole_numbers_are_refused(horizon: str, refusal: Refusal, run: Path) -> None:
+    message = refusal("rollout", run, "--from", "3", "--horizon", horizon)
+    assert message.startswith("--horizon: expected whole numbers")
+    assert repr(horizon) in message
 
 
-@pytest.mark.parametrize("jumps", ["0", "1,0", "-1", "2,-3,1"])
-def test_jumps_of_less_than_one_step_are_refused(jumps: str, refusal: Refusal, run: Path) -> None:
-    message = refusal("rollout", run, "--from", "3", f"--jumps={jumps}")
-    assert "jumps" in message
-    assert "at least 1" in message
+@pytest.mark.parametrize("horizon", ["0", "1,0", "-1", "2,2", "5-3"])
+def test_horizons_that_do_not_increase_are_refused(horizon: str, refusal: Refusal, run: Path) -> None:
+    assert "horizon: expected" in refusal("rollout", run, "--from", "3", f"--horizon={horizon}")
 
 
 @pytest.mark.parametrize("start", ["13", "-1", "1000"])
 def test_a_start_outside_the_sequence_is_refused_with_its_length(start: str, refusal: Refusal, run: Path) -> None:
-    message = refusal("rollout", run, "--from", start, "--jumps", "1")
+    message = refusal("rollout", run, "--from", start, "--horizon", "1")
     assert "from" in message
     assert "12" in message
     assert start in message
 
 
-@pytest.mark.parametrize("jumps", ["5", "3,2", "9"])
-def test_a_rollout_ends_where_the_known_actions_end(jumps: str, refusal: Refusal, run_with_actions: Path) -> None:
+@pytest.mark.parametrize("horizon", ["5", "3-5", "9"])
+def test_a_rollout_ends_where_the_known_actions_end(horizon: str, refusal: Refusal, run_with_actions: Path) -> None:
     """Eight steps are real; the actions in the padding after them are not known."""
-    message = refusal("rollout", run_with_actions, "--from", "4", "--jumps", jumps)
-    assert "actions" in message
-    assert "8" in message
+    message = refusal("rollout", run_with_actions, "--from", "4", "--horizon", horizon)
+    assert "expected at most 4 steps, the last with known actions" in message
 
 
 def test_too_few_samples_are_refused(refusal: Refusal, run: Path) -> None:
-    assert "samples" in refusal("rollout", run, "--from", "3", "--jumps", "1", "--samples", "0")
+    assert "samples" in refusal("rollout", run, "--from", "3", "--horizon", "1", "--samples", "0")
 
 
 def test_negative_seeds_are_refused_before_anything_is_written(refusal: Refusal, run: Path, tmp_path: Path) -> None:
@@ -293,7 +290,7 @@ def test_negative_seeds_are_refused_before_anything_is_written(refusal: Refusal,
         ["run", "oscillator", "--preset", "smoke", "--run-dir", new],
         ["fit", tmp_path / "mine.npz", *SMALL, "--longest-jump", "3", "--run-dir", new],
         ["eval", run],
-        ["rollout", run, "--from", "3", "--jumps", "1"],
+        ["rollout", run, "--from", "3", "--horizon", "1"],
     ]
     for arguments in commands:
         message = refusal(*arguments, "--seed", "-1")
@@ -441,13 +438,14 @@ def test_a_file_that_was_cut_short_is_refused(ending: str, refusal: Refusal, tmp
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--data", "new.csv", "--steps", "0"], ["steps", "0"]),
-        (["--data", "new.csv", "--steps", "one"], ["--steps", "'one'"]),
+        (["--data", "new.csv", "--horizon", "0"], ["steps", "0"]),
+        (["--data", "new.csv", "--horizon", "one"], ["--horizon", "'one'"]),
         (["--data", "new.csv", "--quantiles", "5"], ["quantiles", "5"]),
         (["--data", "new.csv", "--samples=-1"], ["samples", "-1"]),
         (["--data", "new.csv", "--out", "forecast.txt.doc"], ["out", ".csv", "forecast.txt.doc"]),
         (["--data", "new.csv", "--out", "new.csv"], ["out", "new.csv", "exists"]),
         (["--data", "new.csv", "--out", "no/folder.csv"], ["out", "folder"]),
+        (["--data", "new.csv", "--plot", "forecast.gif"], ["plot", ".png", "forecast.gif"]),
         (["--data", "nowhere.csv"], ["nowhere.csv"]),
         (["--data", "three.npy"], ["shape", "(2,)", "(3,)"]),
     ],
@@ -467,7 +465,7 @@ def test_a_forecast_that_cannot_be_made_writes_nothing(
 
 def test_a_run_with_actions_needs_their_future(refusal: Refusal, run_with_actions: Path) -> None:
     np.savez("new.npz", x=numbers(1, 6, 2), actions=numbers(1, 8, 1))
-    message = refusal("forecast", run_with_actions, "--data", "new.npz", "--steps", "1,3")
+    message = refusal("forecast", run_with_actions, "--data", "new.npz", "--horizon", "1,3")
     assert "actions" in message
     assert "3 steps" in message
     assert "got 2" in message

@@ -115,7 +115,7 @@ def test_integers_beyond_64_bits_are_refused(refusal: Refusal, run: Path) -> Non
         ["fit", "mine.npz", "--longest-jump", large],
         ["eval", str(run), "--seed", large],
         ["rollout", str(run), "--seed", large],
-        ["rollout", str(run), "--jumps", large, "--from", "3"],
+        ["rollout", str(run), "--horizon", large, "--from", "3"],
         ["rollout", str(run), "--samples", large],
         ["run", "oscillator", "--preset", "smoke", "--seed", large],
         ["bench", "--repeats", large],
@@ -268,6 +268,6 @@ def test_a_run_folder_that_is_taken_is_one_line_under_torchrun(tmp_path: Path) -
     _, error = started.communicate()
     ours = error.split("torch/distributed/elastic")[0].splitlines()  # then torchrun adds its own report
     assert [line for line in ours if line.startswith("tdvae: ")] == [
-        "tdvae: run_dir: expected a new folder, got run, which is not empty; add --resume to resume"
+        "tdvae: run_dir: expected a new folder, got run, which is not empty; add --resume or --overwrite"
     ]
     assert not any("Traceback" in line or "[rank" in line for line in ours)

@@ -464,6 +464,7 @@ def evaluation_of(differences: dict[int, float], error: float = 0.1) -> Evaluati
         "combination": {h: Scores(d + noise) for h, d in differences.items()},
         "tdvae": {h: Scores(d + noise - 1) for h, d in differences.items()},  # not among the others
         "next_step": {h: Scores(torch.zeros(40).double()) for h in differences},
+        "naive": {h: Scores(torch.full((40,), 1.5).double()) for h in differences},
     }
     return Evaluation(scores, dict.fromkeys(differences, blocks))
 
@@ -473,15 +474,15 @@ def test_the_verdict_names_where_the_combination_is_better_and_what_serves_as_we
     assert found.difference(5, "combination", "next_step") == pytest.approx((-0.4, 0.1), abs=2e-3)
     assert found.verdict() == (
         "The combination is worth using at 5, 10 steps: its NLL is 0.40 to 1.00 nats per dimension below the best "
-        "other forecaster. At 1 step the next-step predictor is better, at 2 steps the next-step predictor serves as "
-        "well. (40 origins in 40 blocks.)"
+        "other forecaster. At 1 step the next-step predictor alone is better, at 2 steps the next-step predictor alone "
+        "serves as well. (40 origins in 40 blocks.)"
     )
-    assert (
-        evaluation_of({1: 0.0})
-        .verdict()
-        .startswith(
-            "The combination is not worth its training on these data: at 1 step the next-step predictor serves as well."
-        )
+    assert evaluation_of({1: 0.0}).verdict() == (
+        "At 1 step the next-step predictor alone serves as well; forecasters without a network are 1.50 nats per "
+        "dimension worse. (40 origins in 40 blocks.)"
+    )
+    assert verdict({1: Comparison("naive", 0.0, 0.1)}) == (
+        "The combination is not worth its training on these data: at 1 step the naive forecast serves as well."
     )
     assert verdict({3: Comparison("seasonal_naive", -0.2, 0.01)}) == (
         "The combination is worth using at 3 steps: its NLL is 0.20 nats per dimension below the best other forecaster."

@@ -58,7 +58,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_forecast_file_has_quantiles_and_samples_in_the_users_units(run: Path, tmp_path: Path) -> None:
     sales(future=11).to_csv(tmp_path / "new.csv", index=False)
     out = tmp_path / "forecast.csv"
-    command("forecast", run, "--data", tmp_path / "new.csv", "--steps", "1,4,11", "--samples", "3", "--out", out)
+    command("forecast", run, "--data", tmp_path / "new.csv", "--horizon", "1,4,11", "--samples", "3", "--out", out)
     with out.open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["day"], row["step"], row["channel"]) for row in rows] == [
@@ -77,7 +77,7 @@ def test_a_forecast_file_has_quantiles_and_samples_in_the_users_units(run: Path,
 def test_python_gives_the_same_forecast_as_the_command(run: Path, tmp_path: Path) -> None:
     frame = sales(future=11)
     frame.to_parquet(tmp_path / "new.parquet")
-    command("forecast", run, "--data", tmp_path / "new.parquet", "--steps", "1,4,11", "--out", tmp_path / "f.npz")
+    command("forecast", run, "--data", tmp_path / "new.parquet", "--horizon", "1,4,11", "--out", tmp_path / "f.npz")
     written = np.load(tmp_path / "f.npz")
     forecasts = Forecaster.load(run).forecast(frame, STEPS)
     assert forecasts.quantiles.shape == (5, 1, 3, 2)
@@ -131,7 +131,7 @@ def test_a_run_is_evaluated_without_its_file_and_on_new_data(
 
 
 def test_a_rollout_prints_all_dimensions_in_the_users_units(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command("rollout", run, "--from", "20", "--jumps", "4,1", "--json")
+    command("rollout", run, "--from", "20", "--horizon", "4,5", "--json")
     rows = json.loads(capsys.readouterr().out)
     assert [(row["t"], row["channel"]) for row in rows] == [(24, "level"), (24, "small"), (25, "level"), (25, "small")]
     assert rows[0]["observed"] == pytest.approx(1.7e9, abs=200)
@@ -227,7 +227,7 @@ def test_a_table_with_gaps_is_trained_on_evaluated_and_forecast(tmp_path: Path) 
     command("fit", tmp_path / "gaps.csv", *options, "--run-dir", tmp_path / "run")
     (tmp_path / "gaps.csv").rename(tmp_path / "moved.csv")
     command("eval", tmp_path / "run")
-    command("rollout", tmp_path / "run", "--from", "20", "--jumps", "2,1")
+    command("rollout", tmp_path / "run", "--from", "20", "--horizon", "2,3")
     frame.loc[198:, "level"] = np.nan  # the last observations of one column are missing
     forecasts = Forecaster.load(tmp_path / "run").forecast(frame, STEPS)
     assert np.isfinite(forecasts.quantiles).all()
@@ -245,7 +245,7 @@ def test_new_data_may_have_gaps_if_the_training_data_had_none(
     sizes = np.array([100.0, 1e-8])  # of the two columns
     assert (np.abs(found.mean - expected.mean) < 0.1 * sizes).all()
     gaps.to_csv(tmp_path / "gaps.csv", index=False)
-    command("forecast", run, "--data", tmp_path / "gaps.csv", "--steps", "4", "--out", tmp_path / "forecast.csv")
+    command("forecast", run, "--data", tmp_path / "gaps.csv", "--horizon", "4", "--out", tmp_path / "forecast.csv")
     assert "9 missing number(s): replaced" in capsys.readouterr().out
     command("eval", run, "--data", tmp_path / "gaps.csv", "--json")
     assert np.isfinite(json.loads(capsys.readouterr().out)["measures"]["nll"]["tdvae"]["2"]["mean"])
@@ -283,3 +283,68 @@ def test_a_tsv_file_has_tabs_and_other_endings_are_refused(run: Path, tmp_path: 
     assert lines[0].split("\t")[:4] == ["day", "step", "channel", "mean"]
     with pytest.raises(tdvae.InputError, match="out: expected a file that ends with one of"):
         forecasts.write(tmp_path / "f.txt")
+
+
+def test_new_data_that_overlap_the_training_part_are_noticed(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rows, warned in ((slice(0, 200), True), (slice(300, None), False)):
+        sales(400)[rows].to_csv(tmp_path / "some.csv", index=False)
+        command("eval", run, "--data", tmp_path / "some.csv")
+        assert ("in the training part of the run" in capsys.readouterr().err) is warned
+
+
+def test_a_rollout_names_columns_and_dates(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command("rollout", run, "--from", "20", "--horizon", "2-3", "--json", "--plot", tmp_path / "rollout.png")
+    rows = json.loads(capsys.readouterr().out)
+    assert len({row["time"] for row in rows}) == 2
+    assert all(str(row["time"]).startswith("20") for row in rows)
+    assert (tmp_path / "rollout.png").stat().st_size > 10_000
+
+
+def test_a_run_and_a_forecast_are_replaced_only_if_asked_for(tmp_path: Path) -> None:
+    np.save(tmp_path / "mine.npy", np.random.default_rng(0).normal(size=(12, 12)))
+    fit: list[str | Path] = [
+        "fit",
+        tmp_path / "mine.npy",
+        "--longest-jump",
+        "3",
+        "--steps",
+        "1",
+        "--latent",
+        "2",
+        "--belief",
+        "4",
+    ]
+    fit += ["--run-dir", tmp_path / "run", "--networks", "latent"]
+    command(*fit)
+    forecast: list[str | Path] = [
+        "forecast",
+        tmp_path / "run",
+        "--data",
+        tmp_path / "mine.npy",
+        "--out",
+        tmp_path / "forecast.csv",
+    ]
+    command(*forecast)
+    (tmp_path / "forecast.csv").write_text("")
+    for arguments in (fit, forecast):
+        with pytest.raises(SystemExit):
+            command(*arguments)
+    command(*forecast, "--overwrite")
+    assert (tmp_path / "forecast.csv").read_text()
+    (tmp_path / "run" / "thesis.txt").write_text("years of work")
+    with pytest.raises(SystemExit):
+        command(*fit, "--overwrite")
+    (tmp_path / "run" / "thesis.txt").unlink()
+    (tmp_path / "run" / "results.json").unlink()
+    command(*fit, "--overwrite")
+    assert (tmp_path / "run" / "results.json").exists()
+
+
+def test_python_is_told_when_no_network_is_kept(tmp_path: Path) -> None:
+    data = tdvae.prepare(np.sin(0.3 * np.arange(300)), longest_jump=3)
+    options: dict[str, Any] = {"steps": 1, "progress": "none", "latent": 2, "belief": 4}
+    with pytest.warns(UserWarning, match="no network was kept: linear alone"):
+        forecaster = tdvae.fit_forecaster(data, tmp_path / "run", **options)
+    assert forecaster.kept == {"linear": (1.0, 1.0)}

@@ -291,7 +291,7 @@ def test_moving_mnist_command_end_to_end(
     alone = json.loads(capsys.readouterr().out)
     assert alone["measures"]["digit_kept"].keys() == measures["digit_kept"].keys()
     with pytest.raises(SystemExit):
-        run(monkeypatch, "rollout", tmp_path / "run" / "seed-0", "--from", "10", "--jumps", "1,1")
+        run(monkeypatch, "rollout", tmp_path / "run" / "seed-0", "--from", "10", "--horizon", "1,2")
     assert "got one of images" in capsys.readouterr().err
     with Image.open(tmp_path / "out" / "moving_mnist.gif") as film:
         assert getattr(film, "n_frames", 1) == 12 + 1 + JUMPS

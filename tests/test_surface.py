@@ -120,8 +120,8 @@ def command(arguments: Sequence[str]) -> str:
         "--help",
         "run --help",
         "record --help",
-        "--tyro-print-completion bash",
-        "--tyro-print-completion zsh",
+        "--completion bash",
+        "--completion zsh",
     ],
 )
 def test_help_loads_no_large_dependency(arguments: str) -> None:
@@ -135,7 +135,7 @@ def test_help_loads_no_large_dependency(arguments: str) -> None:
         "run oscillator --nonsense",
         "run oscillator --resume",
         "fit mine.npz --resume",
-        "rollout oscillator --jumps one",
+        "rollout oscillator --horizon one",
         "bench --repeats 0",
     ],
 )
@@ -146,8 +146,8 @@ def test_argument_error_loads_no_large_dependency(arguments: str) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_completion_script_has_all_commands(shell: str) -> None:
-    script = python(command(["--tyro-print-completion", shell]))
-    assert f"tdvae --tyro-print-completion {shell} >" in (ROOT / "docs" / "first_ten_minutes.md").read_text()
+    script = python(command(["--completion", shell]))
+    assert f"tdvae --completion {shell} >" in (ROOT / "docs" / "first_ten_minutes.md").read_text()
     names = {part.__metadata__[0].name for part in Command.__args__}
     assert names >= {"run", "fit", "eval"}
     assert all(re.search(rf"\b{name}\b", script) for name in names)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
@@ -16,17 +17,19 @@ from tdvae import forecasting, saved
 from tdvae.checks import LONGEST_JUMP, Range, Samples, Seed, checked
 from tdvae.distributions import Categorical
 from tdvae.errors import InputError
+from tdvae.forecasting import forecasts
 from tdvae.reporting.results import Measures, finite_numbers, results
-from tdvae.reporting.tables import Block, Table, show
+from tdvae.reporting.tables import Block, Table, show, significant
 from tdvae.rollouts import belief_at, rollout
 from tdvae.saved import SavedModel
-from tdvae.storage.files import to_json
+from tdvae.storage.files import to_json, write_file
 from tdvae.training.config import derive_seed
 from tdvae.types import Sequences
 from tdvae_paper import registry
 
 Jump = Annotated[int, Range(1, LONGEST_JUMP)]
-MOST_SHOWN = 40  # numbers of an observation in a printed rollout; the JSON has all
+MOST_SHOWN = 40  # numbers of an observation in a printed rollout, and futures in a plot; the JSON has all
+NUMBERS = ("low", "median", "high", "observed")
 
 
 class SavedRuns(Protocol):
@@ -36,16 +39,22 @@ class SavedRuns(Protocol):
 
     def tables_of_run(self, content: dict[str, Any]) -> list[Block]: ...
 
+    def details_of_run(self, content: dict[str, Any]) -> list[Block]: ...
+
     def held_out(self, found: SavedModel, seed: int) -> Sequences: ...
 
     def channels(self, found: SavedModel) -> Sequence[str]: ...
+
+    def times(self, found: SavedModel, seed: int) -> Callable[[int], str] | None: ...
 
     def in_units(self, found: SavedModel, x: Tensor) -> npt.NDArray[Any]: ...
 
 
 @checked
-def evaluate_saved(run_or_name: str, seed: Seed, as_json: bool, data: Path | None = None) -> None:
-    """Print the measures of a saved model on held-out data drawn with ``seed``, or on a file like its training data."""
+def evaluate_saved(
+    run_or_name: str, seed: Seed, as_json: bool, data: Path | None = None, verbose: bool = False
+) -> None:
+    """Print the measures of a saved model on test data drawn with ``seed``, or on a file like its training data."""
     begin = time.monotonic()
     found = saved.load_saved(run_or_name)
     runs = _runs_of(found)
@@ -55,8 +64,9 @@ def evaluate_saved(run_or_name: str, seed: Seed, as_json: bool, data: Path | Non
     if as_json:
         print(to_json(finite_numbers(content)).decode(), end="")
         return
-    what = "held-out sequences" if data is None else data.name
-    show(f"{run_or_name} on {what}, seed {seed}", runs.tables_of_run(content))
+    what = "its test data" if data is None else data.name
+    blocks = [*(runs.details_of_run(content) if verbose else []), *runs.tables_of_run(content)]
+    show(f"{run_or_name} on {what}, seed {seed}", blocks)
 
 
 def _runs_of(found: SavedModel) -> SavedRuns:
@@ -82,9 +92,24 @@ def _runs_of(found: SavedModel) -> SavedRuns:
 @torch.no_grad()
 @checked
 def rollout_saved(
-    run_or_name: str, start: int, jumps: Sequence[Jump], samples: Samples, seed: Seed, as_json: bool
+    run_or_name: str,
+    start: int,
+    horizon: Sequence[Jump],
+    samples: Samples,
+    seed: Seed,
+    as_json: bool,
+    plot: Path | None = None,
+    overwrite: bool = False,
 ) -> None:
-    """Print quantiles of a saved model's predictions after each jump, and the observation where there is one."""
+    """Print quantiles of a saved model's predictions at each horizon, and the observation where there is one.
+
+    A jump leads from each horizon to the next.
+    """
+    jumps = np.diff([0, *horizon]).tolist()
+    if min(jumps) < 1:
+        raise InputError(f"--horizon: expected increasing numbers of steps from 1 on, got {list(horizon)}")
+    if plot is not None:
+        forecasts.check_plot(plot, overwrite)
     found = saved.load_saved(run_or_name)
     runs = _runs_of(found)
     sequence = runs.held_out(found, seed)
@@ -95,12 +120,17 @@ def rollout_saved(
     futures = runs.in_units(found, _sample_futures(found, sequence, start, jumps, samples))
     observed = runs.in_units(found, _with_gaps(sequence)[0, :length])
     rows = _summarise_futures(runs.channels(found), start, jumps, futures, observed)
+    if time := runs.times(found, seed):
+        rows = [{"t": row.pop("t"), "time": time(row_t), **row} for row in rows for row_t in [row["t"]]]
+    if plot is not None:
+        write_file(plot, _drawn(futures, observed, start, horizon, runs.channels(found)[0], plot.suffix[1:].lower()))
     if as_json:
         print(to_json(finite_numbers(rows)).decode(), end="")
         return
     numbers = len(rows) // len(jumps)
     shown = [row for number, row in enumerate(rows) if number % numbers < MOST_SHOWN]
-    what = "x" if numbers <= MOST_SHOWN else f"the first {MOST_SHOWN} of {numbers} numbers of x"
+    what = ", ".join(dict.fromkeys(row["channel"] for row in shown)) if numbers <= 4 else f"{numbers} numbers"
+    what = what if numbers <= MOST_SHOWN else f"the first {MOST_SHOWN} of {what}"
     show(f"{run_or_name}: {what} in {samples} futures after t = {start}", [_table(shown)])
 
 
@@ -118,7 +148,7 @@ def _sample_futures(found: SavedModel, sequence: Sequences, start: int, jumps: S
         length = int(sequence.lengths[0])
         if start + sum(jumps) > length:
             raise InputError(
-                f"--jumps: expected to end by step {length}, the last with known actions, got {start + sum(jumps)}"
+                f"--horizon: expected at most {length - start} steps, the last with known actions, got {sum(jumps)}"
             )
         actions = sequence.actions[:, start : start + sum(jumps)]
     decoded = found.model.decode(rollout(found.model, found.model.sample_state(belief, samples), jumps, actions))
@@ -155,14 +185,38 @@ def _summarise_futures(
 def _table(rows: list[dict[str, Any]]) -> Table:
     """One row per jump and channel; the channel is left out if there is one only."""
     several = len({row["channel"] for row in rows}) > 1
+    labels = ["t", *(["time"] if "time" in rows[0] else []), "jump", *(["channel"] if several else [])]
     cells = []
     for row in rows:
-        numbers = [_number(row[key]) for key in ("low", "median", "high")]
-        observed = "" if row["observed"] is None else _number(row["observed"])
-        cells.append([str(row["t"]), str(row["jump"]), *([row["channel"]] if several else []), *numbers, observed])
-    return Table(["t", "jump", *(["channel"] if several else []), "5 %", "median", "95 %", "observed"], cells)
+        width = min(each["high"] - each["low"] for each in rows if each["channel"] == row["channel"])
+        numbers = ["" if row[key] is None else significant(row[key], width) for key in NUMBERS]
+        cells.append([*[str(row[label]) for label in labels], *numbers])
+    return Table([*labels, "5 %", "median", "95 %", "observed"], cells)
 
 
-def _number(value: float) -> str:
-    """Three decimals, or ten digits for very large and very small numbers."""
-    return f"{value:.3f}" if value == 0 or 1e-2 <= abs(value) < 1e5 else f"{value:.10g}"
+def _drawn(
+    futures: npt.NDArray[Any],
+    observed: npt.NDArray[Any],
+    start: int,
+    horizon: Sequence[int],
+    name: str,
+    kind: str,
+) -> bytes:
+    """The first number of the observations before and after the start, and that of the futures; a picture file."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    axis = figure.subplots()
+    seen = observed.reshape(len(observed), -1)[: start + max(horizon), 0]
+    steps = np.arange(1, len(seen) + 1)
+    lines = futures.reshape(*futures.shape[:2], -1)[:, :MOST_SHOWN, 0]
+    axis.plot(start + np.array(horizon), lines, "." if len(horizon) == 1 else "-", color="C0", alpha=0.25, lw=1)
+    axis.plot([], [], color="C0", label="possible futures")
+    axis.plot(steps[:start], seen[:start], "k.", ms=4, label="observed")
+    axis.plot(steps[start:], seen[start:], ".", color="0.6", ms=4, label="what followed")
+    axis.axvline(start + 0.5, color="C1", lw=1)
+    axis.set(xlabel="time step", ylabel=name)
+    axis.legend(ncols=3, fontsize=8)
+    content = io.BytesIO()
+    figure.savefig(content, format=kind, dpi=130)
+    return content.getvalue()

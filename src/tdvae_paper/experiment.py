@@ -115,6 +115,14 @@ class ExperimentRuns(ABC):
     def tables_of_run(self, content: dict[str, Any]) -> list[Block]:
         """Return the tables of these measures."""
 
+    def details_of_run(self, content: dict[str, Any]) -> list[Block]:
+        """Return further tables, for --verbose."""
+        return []
+
+    def times(self, found: SavedModel, seed: int) -> Callable[[int], str] | None:
+        """Return the text of a time step of the held-out sequence; None if the data have no time stamps."""
+        return None
+
     @abstractmethod
     def held_out(self, found: SavedModel, seed: int) -> Sequences:
         """Return one held-out sequence for a rollout."""

@@ -16,6 +16,8 @@ from tdvae.training.log import Progress
 from tdvae_paper.experiment import Experiment, P, Task, TrainedRun, seeds_of
 from tdvae_paper.jobs import Job, check_folders, run_jobs
 
+SMOKE = "smoke"
+
 
 def run(
     experiment: Experiment[P], preset_name: str, seed: int | None, run_dir: Path, out: Path | None, resume: bool
@@ -63,6 +65,8 @@ def _run(
     experiment.complete(preset, content, replicates)
     for blocks in experiment.tables(content).values():
         show(f"{experiment.title}, preset {preset_name}, seeds {seeds_of(content)}", blocks)
+    if preset_name == SMOKE:
+        print(f"{SMOKE} is a check, not a training: it shows that all parts run, and its numbers mean nothing")
     for folder in [run_dir] if out is None else [run_dir, out]:
         path = folder / experiment.file
         write_results(path, content, experiment.block)

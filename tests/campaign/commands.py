@@ -182,10 +182,10 @@ def _fit(generator: random.Random, new: str) -> tuple[list[str], bool]:
 
 def _rollout(generator: random.Random) -> tuple[list[str], bool]:
     run, bad_run = generator.choice((*[("run", False)] * 12, ("oscillator", False), *PATHS[:8]))
-    names = ("--from", "--samples", "--seed", "--jumps")
+    names = ("--from", "--samples", "--seed", "--horizon")
     extra, bad = _option(generator, names) if generator.random() < 0.7 else ([], False)
     flags = ["--json"] if generator.random() < 0.5 else []
-    return ["rollout", run, "--from", "3", "--jumps", "1,2", *extra, *flags], bad or bad_run
+    return ["rollout", run, "--from", "3", "--horizon", "1,2", *extra, *flags], bad or bad_run
 
 
 def _eval(generator: random.Random) -> tuple[list[str], bool]:
@@ -217,7 +217,7 @@ def _forecast(generator: random.Random, new: str) -> tuple[list[str], bool]:
     extra, bad = _option(generator, ("--steps", "--samples", "--seed")) if generator.random() < 0.4 else ([], False)
     levels, bad_levels = generator.choice(LEVELS) if generator.random() < 0.2 else ("0.5", False)
     data = ["--data", file] if generator.random() < 0.95 else []
-    arguments = ["forecast", run, *data, "--steps", "1,5", "--out", out, "--quantiles", levels, *extra]
+    arguments = ["forecast", run, *data, "--horizon", "1,5", "--out", out, "--quantiles", levels, *extra]
     return arguments, bad_run or bad_file or bad_out or bad or bad_levels or not data
 
 

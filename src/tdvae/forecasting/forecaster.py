@@ -20,7 +20,7 @@ from tdvae.forecasting.forecasts import Forecasts
 from tdvae.forecasting.predictors import Linear, Network, Origins, Predictor, Stack, compose, fill, quantile, seeded
 from tdvae.forecasting.preparation import Encoding, HeldOut, new_sequences, split
 from tdvae.forecasting.reading import Source
-from tdvae.forecasting.series import Array, Columns, Series
+from tdvae.forecasting.series import Array, Columns, Grid, Series
 from tdvae.likelihood import Forecast, forecast
 from tdvae.models import Model
 from tdvae.rollouts import belief_at, rollout
@@ -46,6 +46,7 @@ class RunData:
     seasons: tuple[Positive, ...]
     history: Sequences  # the training part
     test: HeldOut
+    times: tuple[Grid, ...] = ()  # of the test sequences, if the data have time stamps
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -66,6 +67,7 @@ class RunData:
                 tuple(info["seasons"]),
                 Sequences(**parts["history"]),
                 HeldOut(Sequences(**parts["test"]), info["context"]),
+                tuple(Grid(**grid) for grid in info["times"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError, safetensors.SafetensorError) as error:
             raise CheckpointError(
@@ -162,6 +164,11 @@ class Forecaster:
     @property
     def encoding(self) -> Encoding:
         return self.data.encoding
+
+    @property
+    def kept(self) -> dict[str, tuple[float, float]]:
+        """The forecasters that are used, each with its least and its largest weight over the scored horizons."""
+        return {"tdvae": (1.0, 1.0)} if self.stack is None else self.stack.kept
 
     @checked
     def weights(self, h: Annotated[int, Range(1, LONGEST_JUMP)]) -> dict[str, float]:

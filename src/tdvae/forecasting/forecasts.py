@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,12 @@ from tdvae.forecasting.reading import ARRAY_FILES
 from tdvae.forecasting.series import Array, Series
 from tdvae.storage.files import check_path, write_file
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PLOTS = (".png", ".pdf", ".svg")
+MOST_PANELS = 6
+PAST = 40  # steps drawn before forecasts, or three times as many as are forecast
 TABLES = {".csv": ",", ".tsv": "\t", ".parquet": "", ".pq": ""}  # file endings, with the separator of text
 
 
@@ -91,10 +97,58 @@ class Forecasts:
 
         return pandas.DataFrame(list(self.rows()))
 
+    def draw(self, kind: str = "png") -> bytes:
+        """Draw what came before and the forecasts with their intervals; the content of a file: png, pdf or svg.
+
+        Of many sequences and channels, the first `MOST_PANELS` are drawn.
+        """
+        from matplotlib.figure import Figure
+
+        if self._pictures or not self.quantile_levels:
+            raise InputError("draw: expected forecasts of measurements with quantiles, got none")
+        panels = [(n, c) for n in range(len(self.series)) for c in range(len(self.channels))][:MOST_PANELS]
+        figure = Figure(figsize=(9, 1 + 2 * len(panels)), layout="constrained")
+        for axis, (n, c) in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True):
+            self._draw_one(axis, n, c)
+        content = io.BytesIO()
+        figure.savefig(content, format=kind, dpi=130)
+        return content.getvalue()
+
+    def _draw_one(self, axis: Axes, n: int, c: int) -> None:
+        """One channel of one sequence: its last values, the median and central intervals of the forecasts."""
+        length, ahead = self.series.lengths[n], max(self.steps)
+        first = max(0, length - max(PAST, 3 * ahead))
+        past, order = np.arange(first, length), np.argsort(self.steps)
+        future = np.array(self.steps)[order] + length - 1
+        times = self._times(n)
+        axis.plot(times(past), self.series.x[n].reshape(length, -1)[past, c], "k.-", ms=3, lw=0.7, label="observed")
+        bounds = self.quantiles.reshape(*self.quantiles.shape[:3], -1)[:, n, order, c]
+        levels = sorted(self.quantile_levels)
+        for low, high in ((low, 1 - low) for low in levels if low < 0.5):
+            if found := [i for i, level in enumerate(self.quantile_levels) if abs(level - high) < 1e-9]:
+                lower = bounds[self.quantile_levels.index(low)]
+                label = f"{100 * (high - low):.0f} %"
+                axis.fill_between(times(future), lower, bounds[found[0]], color="C0", alpha=0.3, lw=0, label=label)
+        middle = (
+            bounds[self.quantile_levels.index(0.5)]
+            if 0.5 in levels
+            else self.mean.reshape(*self.mean.shape[:2], -1)[n, order, c]
+        )
+        axis.plot(times(future), middle, "C0.-", ms=4, label="median" if 0.5 in levels else "mean")
+        name = self.series.name(n) + ": " if len(self.series) > 1 else ""
+        axis.set_ylabel(f"{name}{self.channels[c]}")
+        axis.legend(fontsize=8, ncols=4)
+
+    def _times(self, number: int) -> Callable[[Array], Array]:
+        """What stands for a step on the axis: its time, or steps after the last observation."""
+        if self.series.grids is not None:
+            return self.series.grids[number].at
+        return lambda steps: steps - (self.series.lengths[number] - 1)
+
     @checked
-    def write(self, path: str | Path) -> None:
+    def write(self, path: str | Path, overwrite: bool = False) -> None:
         """Write a .csv, .tsv, .parquet or .npz file, completely or not at all."""
-        path = check_output(path)
+        path = check_output(path, overwrite)
         ending = path.suffix.lower()
         buffer = io.BytesIO()
         if ending in ARRAY_FILES:
@@ -124,15 +178,22 @@ def _means(values: Array) -> dict[str, float]:
     return {f"p{number}": float(value) for number, value in enumerate(values)}  # probabilities of classes
 
 
-def check_output(path: str | Path) -> Path:
-    """Return the path if a forecast can be written there; an existing file is not overwritten."""
-    path = Path(path)
-    check_path("out", path)
-    endings = (*TABLES, ".npz")
+def check_output(path: str | Path, overwrite: bool = False) -> Path:
+    """Return the path if a forecast can be written there; an existing file is overwritten only if asked for."""
+    return _new_file("out", Path(path), (*TABLES, ".npz"), overwrite)
+
+
+def check_plot(path: Path, overwrite: bool = False) -> Path:
+    """Return the path if a picture can be written there."""
+    return _new_file("plot", path, PLOTS, overwrite)
+
+
+def _new_file(name: str, path: Path, endings: Sequence[str], overwrite: bool) -> Path:
+    check_path(name, path)
     if path.suffix.lower() not in endings:
-        raise InputError(f"out: expected a file that ends with one of {', '.join(endings)}; got {path}")
-    if path.exists():
-        raise InputError(f"out: expected a new file, got {path}, which exists already")
+        raise InputError(f"{name}: expected a file that ends with one of {', '.join(endings)}; got {path}")
+    if path.exists() and not overwrite:
+        raise InputError(f"{name}: expected a new file, got {path}, which exists already; add overwrite to replace it")
     if not path.parent.is_dir():
-        raise InputError(f"out: expected an existing folder, got {path.parent}")
+        raise InputError(f"{name}: expected an existing folder, got {path.parent}")
     return path

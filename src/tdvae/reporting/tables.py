@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,14 @@ def cell(entry: dict[str, Any] | None) -> str:
     mean, spread = entry["mean"], entry["spread"] or 0.0
     spread = f" ± {spread:.3f}" if spread > ROUNDING * abs(mean) else ""
     return f"{mean:.1e}{spread}" if 0 < abs(mean) < 5e-4 else f"{mean:.3f}{spread}"
+
+
+def significant(value: float, least: float) -> str:
+    """A number with as many decimals as give ``least``, a number of the same kind, three digits."""
+    if not math.isfinite(value) or not math.isfinite(least) or least == 0:
+        return f"{value:.3g}"
+    decimals = 2 - math.floor(math.log10(abs(least)))
+    return f"{value:.3g}" if decimals > 6 or abs(value) >= 1e9 else f"{value:,.{max(0, decimals)}f}"
 
 
 def by_key(rows: Iterable[tuple[str, Measures]], heading: str = "{}", corner: str = "") -> Table:

@@ -26,6 +26,8 @@ except ImportError:  # Windows has no such locks; two processes on one folder ar
 CONFIG, METRICS, LOCK = "config.json", "metrics.jsonl", ".lock"
 FILES = "files"  # key of the checksums of further files in config.json
 FORMAT = "tdvae-run-2"
+RUN_FILES = (CONFIG, METRICS, LOCK, "data.safetensors", "linear.safetensors", "results.json", "forecasts.png")
+RUN_FOLDERS = ("checkpoints", "tensorboard", "networks")
 CONFIG_KEYS = ("format", "model", "objective", "data", "train", "jumps", "info")
 MAX_METRICS_BYTES, MAX_FILE_BYTES = 2**30, 16 * 2**30
 
@@ -245,7 +247,19 @@ def check_unused(path: Path) -> None:
     What a process leaves behind that was killed while it created a run is no content.
     """
     if os.path.lexists(path) and not _is_unused(path):
-        raise InputError(f"run_dir: expected a new folder, got {path}, which is not empty; add --resume to resume")
+        raise InputError(f"run_dir: expected a new folder, got {path}, which is not empty; add --resume or --overwrite")
+
+
+def remove_run(path: Path) -> None:
+    """Remove a run, so that another can take its place. A folder that has anything else is refused."""
+    if not os.path.lexists(path):
+        return
+    if path.is_symlink() or not path.is_dir():
+        raise InputError(f"run_dir: expected a run to replace, got {path}, which is no folder")
+    if others := sorted({entry.name for entry in path.iterdir()} - {*RUN_FILES, *RUN_FOLDERS}):
+        raise InputError(f"run_dir: expected a run to replace, got {path}, which also has {others[0]}")
+    with locked(path):
+        shutil.rmtree(path)
 
 
 def create(path: Path) -> None:

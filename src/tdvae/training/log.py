@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 
 from tdvae.errors import InputError
 from tdvae.storage import RunFolder
+from tdvae.training.monitor import SCORE
 
 Progress = Literal["bar", "lines", "none"]
 
@@ -71,14 +72,14 @@ class RunLog(Log):
                 self.board.add_scalar(name, value, step)
         if "validation" in values and self.lines:
             total = self.bar.tasks[self.task].total
-            line = f"{self.name}  step {step}/{total:.0f}  validation {values['validation']:.4f} nats"
+            name, score = ("score", values[SCORE]) if SCORE in values else ("loss", values["validation"])
+            line = f"{self.name}  step {step}/{total:.0f}  validation {name} {score:.3f} nats"
             self.console.print(f"{line}  {words}".rstrip(), highlight=False, soft_wrap=True)
         if words:
             self.bar.update(self.task, description=f"{self.name}: {words}")
 
     def progress(self, step: int, terms: dict[str, float]) -> None:
-        shown = "  ".join(f"{name} {value:.3f}" for name, value in terms.items())
-        self.bar.update(self.task, completed=step, terms=shown)
+        self.bar.update(self.task, completed=step, terms=f"loss {sum(terms.values()):.3f}")
 
     def written(self) -> dict[str, Any]:
         """The number and the digest of the lines so far, for a checkpoint."""

@@ -455,6 +455,14 @@ class _Training:
             raise CheckpointError(f"checkpoint {saved.path}: the weights belong to another model") from error
 
 
+def check_accelerator(name: str) -> None:
+    """Raise if this machine has no such accelerator."""
+    try:
+        Fabric(accelerator=name, devices=1)
+    except (RuntimeError, ValueError) as error:
+        raise InputError(f"accelerator: expected auto or one that this machine has, got {name!r}") from error
+
+
 def _fabric(config: TrainConfig) -> Fabric:
     processes, started = config.devices * config.nodes, int(os.environ.get("WORLD_SIZE", "1"))
     if processes != started:
@@ -462,6 +470,7 @@ def _fabric(config: TrainConfig) -> Fabric:
             f"devices: expected {processes} processes, got {started}; for several processes "
             f"use torchrun --nproc-per-node {config.devices} -m tdvae … --devices {config.devices}"
         )
+    check_accelerator(config.accelerator)
     fabric = Fabric(
         accelerator=config.accelerator, devices=config.devices, num_nodes=config.nodes, precision=config.precision
     )

@@ -12,6 +12,8 @@ from tdvae.reporting.results import Measures
 LABELS = {
     "combination": "the combination",
     "tdvae": "TD-VAE",
+    "latent": "TD-VAE (latent state)",
+    "observed": "TD-VAE (observed state)",
     "next_step": "the next-step predictor",
     "linear": "linear regression",
     "seasonal_naive": "the seasonal naive forecast",
@@ -19,16 +21,21 @@ LABELS = {
     "climatology": "climatology",
 }
 NOT_COMPARED = ("combination", "tdvae")
+SIMPLE = ("linear", "seasonal_naive", "naive", "climatology")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The NLL of the model minus that of the best other, its standard error, and from how many blocks that is."""
+    """The NLL of the model minus that of the best other, its standard error, and from how many blocks that is.
+
+    ``simple`` is the NLL of the best forecaster without a network, minus that of the model.
+    """
 
     other: str
     difference: float
     error: float
     blocks: float = math.inf
+    simple: float = 0.0
 
     @property
     def better(self) -> bool:
@@ -40,7 +47,8 @@ class Comparison:
 
     def clause(self) -> str:
         """What is said about a horizon at which the model is not clearly better."""
-        return f"{LABELS.get(self.other, self.other)} {'is better' if self.worse else 'serves as well'}"
+        alone = "" if self.other in SIMPLE else " alone"  # it is a member of the combination
+        return f"{LABELS.get(self.other, self.other)}{alone} {'is better' if self.worse else 'serves as well'}"
 
 
 def comparisons(nll: Measures, measures: Measures) -> dict[int, Comparison]:
@@ -52,21 +60,24 @@ def comparisons(nll: Measures, measures: Measures) -> dict[int, Comparison]:
             difference["mean"],
             measures["nll_difference_error"][h]["mean"],
             measures["nll_difference_blocks"][h]["mean"],
+            min(nll[name][h]["mean"] for name in SIMPLE if name in nll) - nll["combination"][h]["mean"],
         )
         for h, difference in measures["nll_difference"].items()
     }
 
 
-def verdict(comparisons: Mapping[int, Comparison], origins: Mapping[int, int] | None = None) -> str:
+def verdict(
+    comparisons: Mapping[int, Comparison], origins: Mapping[int, int] | None = None, unit: str = "nats per dimension"
+) -> str:
     """The comparison in words. A difference counts if it is above two standard errors, which need some blocks."""
-    text = _verdict(comparisons)
+    text = _verdict(comparisons, unit)
     if origins is None:
         return text
     blocks, counts = [int(each.blocks) for each in comparisons.values()], list(origins.values())
     return f"{text} ({_range(counts)} origins in {_range(blocks)} blocks.)"
 
 
-def _verdict(comparisons: Mapping[int, Comparison]) -> str:
+def _verdict(comparisons: Mapping[int, Comparison], unit: str) -> str:
     short = [h for h, each in comparisons.items() if each.blocks < LEAST_BLOCKS]
     told = {h: each for h, each in comparisons.items() if h not in short}
     if not told:
@@ -79,15 +90,21 @@ def _verdict(comparisons: Mapping[int, Comparison]) -> str:
     clauses = [f"at {list_steps(hs)} {clause}" for clause, hs in others.items()]
     if short:
         clauses.append(f"at {list_steps(short)} the test part is too short to tell")
-    if not better:
+    if not better and any(each.other in SIMPLE for each in told.values()):
         return f"The combination is not worth its training on these data: {', '.join(clauses)}."
-    gains = [-told[h].difference for h in better]
-    amount = f"{min(gains):.2f}" if len(gains) == 1 else f"{min(gains):.2f} to {max(gains):.2f}"
+    if not better:
+        gains = _amount([each.simple for each in told.values()])
+        return f"{_capital(', '.join(clauses))}; forecasters without a network are {gains} {unit} worse."
+    amount = _amount([-told[h].difference for h in better])
     text = (
-        f"The combination is worth using at {list_steps(better)}: its NLL is {amount} nats per dimension below the "
-        "best other forecaster."
+        f"The combination is worth using at {list_steps(better)}: its NLL is {amount} {unit} below the best "
+        "other forecaster."
     )
     return text if not clauses else f"{text} {_capital(', '.join(clauses))}."
+
+
+def _amount(gains: Sequence[float]) -> str:
+    return f"{min(gains):.2f}" if len(gains) == 1 else f"{min(gains):.2f} to {max(gains):.2f}"
 
 
 def _range(numbers: Sequence[int]) -> str:

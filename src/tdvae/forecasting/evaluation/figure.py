@@ -55,10 +55,10 @@ def draw(
     longest = max(evaluation.scores[MODEL])
     for axis, origin in zip(axes[0], _spaced(origins.with_target(test, longest), FANS), strict=False):
         draw_fan(axis, predictor, test, origin, longest, encoding)
-    first = "x, first dimension" if test.x[0, 0].numel() > 1 else "x"
-    axes[0, 0].set_ylabel(first if encoding is None else encoding.channels[0])
+    axes[0, 0].set_ylabel("x, first dimension" if encoding is None else encoding.channels[0])
     axes[0, 0].legend(fontsize=8, loc="upper left")
-    draw_scores(axes[1, 0], evaluation.measures["nll"], "NLL, nats per dimension")
+    several = test.x[0, 0].numel() > 1
+    draw_scores(axes[1, 0], evaluation.measures["nll"], f"NLL, nats{' per dimension' if several else ''}")
     draw_scores(axes[1, 1], evaluation.measures["crps"], "CRPS, standard deviations")
     handles, labels = axes[1, 0].get_legend_handles_labels()
     figure.legend(handles, labels, ncols=len(labels), loc="outside lower center", fontsize=9)

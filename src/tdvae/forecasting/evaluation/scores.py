@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from rich.console import Console
+from rich.progress import track
 from torch import Tensor
 
 from tdvae.distributions import Bernoulli, Categorical, DiscretisedLogistic, Distribution
 from tdvae.errors import InputError
-from tdvae.forecasting.evaluation.comparison import Comparison, verdict
+from tdvae.forecasting.evaluation.comparison import SIMPLE, Comparison, verdict
 from tdvae.forecasting.predictors import (
     SAMPLES,
     Density,
@@ -110,11 +112,13 @@ class Evaluation:
 
     def comparisons(self) -> dict[int, Comparison]:
         """The model and the best of the others, by horizon."""
-        best = {h: self.best_other(h) for h in self.scores[MODEL]}
-        return {
-            h: Comparison(name, *self.difference(h, MODEL, name), len(self.blocks[h].unique()))
-            for h, name in best.items()
-        }
+        found = {}
+        for h, scores in self.scores[MODEL].items():
+            name, own = self.best_other(h), float(scores.nll.mean())
+            simple = [float(of[h].nll.mean()) for other, of in self.scores.items() if other in SIMPLE]
+            gain = min(simple, default=own) - own
+            found[h] = Comparison(name, *self.difference(h, MODEL, name), len(self.blocks[h].unique()), gain)
+        return found
 
     def verdict(self) -> str:
         """Whether the model is worth using, at which horizons, and what serves as well elsewhere."""
@@ -131,10 +135,12 @@ def evaluate(
     seed: int = 0,
     horizons: Sequence[int] | None = None,
     samples: int = SAMPLES,
+    bar: bool = False,
 ) -> Evaluation:
     """Score forecasts of held-out sequences, beside simple forecasters fitted on the training part.
 
-    ``stack`` is the combination for vectors of numbers; other data are forecast by the TD-VAE ``model``.
+    ``stack`` is the combination for vectors of numbers; other data are forecast by the TD-VAE ``model``. A terminal
+    shows a progress ``bar``.
     """
     wanted = scored_horizons(longest_jump) if horizons is None else horizons
     with seeded(seed), torch.no_grad():
@@ -143,7 +149,7 @@ def evaluate(
         used = _origins(held_out, history, longest_jump, wanted)
         if stack is None:
             return _evaluate_discrete(model, history, held_out.sequences, used)
-        return _evaluate_vectors(stack, history, held_out.sequences, used, seasons, samples)
+        return _evaluate_vectors(stack, history, held_out.sequences, used, seasons, samples, bar)
 
 
 def _origins(held_out: HeldOut, history: Sequences, longest_jump: int, horizons: Sequence[int]) -> dict[int, Origins]:
@@ -171,6 +177,7 @@ def _evaluate_vectors(
     used: Mapping[int, Origins],
     seasons: Sequence[int],
     samples: int,
+    bar: bool,
 ) -> Evaluation:
     longest = min(max(used), int(history.lengths.max()) - 1)
     others: dict[str, Predictor] = {"naive": naive(history, longest), "climatology": climatology(history, longest)}
@@ -179,7 +186,9 @@ def _evaluate_vectors(
     models = [name for name in NETWORKS if name in stack.members]
     tdvae = stack.best(models) if models else None
     found: dict[str, dict[int, Scores]] = {MODEL: {}}
-    for h, at in used.items():
+    console = Console(stderr=True)
+    show = bar and console.is_terminal
+    for h, at in track(used.items(), "evaluating, by horizon", len(used), console=console, disable=not show):
         x, seen = targets(test, at, h)
         of_members: dict[str, Tensor] = {}
         parts: dict[str, Density] = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -174,7 +175,14 @@ def fit_forecaster(
             _finish(folder, data, runs, seed, info or {})
         if several:
             torch.distributed.barrier()
-    return Forecaster.load(folder.path)
+    forecaster = Forecaster.load(folder.path)
+    if not set(forecaster.kept) & {"tdvae", *kinds}:
+        warnings.warn(
+            f"no network was kept: {' and '.join(forecaster.kept)} alone forecasts the validation part best; "
+            "Forecaster.kept has the weights",
+            stacklevel=2,
+        )
+    return forecaster
 
 
 def _check_same(folder: RunFolder, runs: dict[NetworkKind, NetworkRun]) -> None:

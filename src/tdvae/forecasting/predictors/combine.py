@@ -85,15 +85,13 @@ class Stack:
         weights = self.weights_at(h)
         return mixed_log_prob([of_members[name] for name in weights], list(weights.values()))
 
-    def describe(self) -> str:
-        """The weights in words: "80 % linear, 20 % tdvae at 1 step; 5 / 95 at 20"."""
+    @property
+    def kept(self) -> dict[str, tuple[float, float]]:
+        """The least and the largest weight over horizons of each member that is used, those with most weight first."""
         horizons = sorted({h for by_horizon in self.weights.values() for h in by_horizon})
-        texts = []
-        for h in horizons:
-            weights = sorted(self.weights_at(h).items(), key=lambda entry: -entry[1])
-            shares = ", ".join(f"{100 * weight:.0f} % {name}" for name, weight in weights if weight >= 0.005)
-            texts.append(f"{shares} at {h} step{'s' if h > 1 else ''}")
-        return "; ".join(texts)
+        used = {name: [self.weights_at(h).get(name, 0.0) for h in horizons] for name in self.members}
+        order = sorted((name for name in used if any(used[name])), key=lambda name: -sum(used[name]))
+        return {name: (min(used[name]), max(used[name])) for name in order}
 
 
 def log_prob(

@@ -60,6 +60,20 @@ def join_overlapping(series: Series) -> Joined | None:
     return Joined(merged, sum(map(len, members)), max(series.lengths), int(np.median(strides or [1])))
 
 
+def shared_steps(known: list[Array], new: list[Array]) -> float:
+    """The share of steps of ``new`` within runs of steps that ``known`` has, too, too long for a coincidence."""
+    least = _least_overlap([*known, *new])
+    if least > max(map(len, new)):
+        return 0.0
+    runs = np.concatenate([code.ravel() for _, code, _ in _run_codes([x for x in known if len(x) >= least], least)])
+    shared = 0
+    for _, codes, varied in _run_codes([x for x in new if len(x) >= least], least):
+        found = np.isin(codes, runs) & varied[:, None]
+        for row in found:  # a run covers its steps
+            shared += int(np.convolve(row, np.ones(least), "full").astype(bool).sum())
+    return shared / sum(map(len, new))
+
+
 def _bits(x: Array) -> Array:
     """Observations (…, *event) as whole numbers (…, D) with the same bits."""
     flat = np.ascontiguousarray(x).reshape(*x.shape[:2], -1)

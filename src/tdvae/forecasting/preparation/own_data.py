@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,7 +34,7 @@ from tdvae.forecasting.preparation.split import (
 )
 from tdvae.forecasting.preparation.understood import Understood
 from tdvae.forecasting.reading import Source, read
-from tdvae.forecasting.series import Columns, Series
+from tdvae.forecasting.series import Columns, Grid, Series
 from tdvae.models.defaults import padded_size
 from tdvae.storage.files import sha256_of
 from tdvae.types import Sequences, SequenceSource
@@ -81,6 +81,7 @@ class OwnData:
     sha256: str = ""
     seasons: tuple[int, ...] = ()  # in steps, the longest last
     understood: Understood | None = None  # None for recordings
+    times: tuple[Grid, ...] = ()  # of the test sequences
 
     @property
     def season(self) -> int | None:
@@ -98,6 +99,7 @@ class OwnData:
             "season": self.season,
             "seasons": list(self.seasons),
             "context": self.test.context,
+            "times": [asdict(grid) for grid in self.times] if len(self.times) == len(self.stored["test"]) else [],
             "split": self.split,
             "sha256": self.sha256,
         }
@@ -267,6 +269,8 @@ def _assemble(
         windows, context = held_out_windows(spans, window, longest_jump, history)
         return HeldOut(Windows.of(sequences, windows).all(), context)
 
+    tested, _ = held_out_windows(parts.test, window, longest_jump, parts.by == "time")
+    grids = series.grids or []
     return OwnData(
         train=Windows.of(sequences, training_windows(parts.train, window, stride)),
         validation=Windows.of(sequences, validation_windows(parts.validation, window, longest_jump)),
@@ -281,6 +285,7 @@ def _assemble(
         notes=tuple(encoding.notes(series, pieces)),
         seasons=found,
         understood=Understood.of(series, encoding, found),
+        times=tuple(grids[row].later(int(start)) for row, start, _ in tested) if grids else (),
     )
 
 
