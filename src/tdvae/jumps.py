@@ -249,9 +249,54 @@ class SemiGradient(Jumps):
     def limited(self, limit: int) -> SemiGradient:
         return SemiGradient(self.jumps.limited(limit))
 
+    def check_room(self, lengths: Tensor) -> None:
+        self.jumps.check_room(lengths)
+
     @checked
     def sample(self, lengths: Tensor, k: Positive, generator: Generator, progress: Share = 1.0) -> Pairs:
         return replace(self.jumps.sample(lengths, k, generator, progress), semi_gradient=True)
+
+
+@dataclass(frozen=True)
+class WithinSequence(Jumps):
+    """``jumps`` limited to each sequence: a δt that is longer than the sequence is drawn anew from those that fit.
+
+    Episodes of an agent end early where it fails. Leaving out those that are shorter than the longest jump would leave
+    out the failures.
+    """
+
+    outermost = True
+    jumps: Jumps
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_outermost(self.jumps)
+
+    @property
+    def longest(self) -> int:
+        return self.jumps.longest
+
+    def draw(self, shape: tuple[int, ...], generator: Generator, progress: float = 1.0) -> Tensor:
+        return self.jumps.draw(shape, generator, progress)
+
+    def limited(self, limit: int) -> WithinSequence:
+        return WithinSequence(self.jumps.limited(limit))
+
+    def check_room(self, lengths: Tensor) -> None:
+        """Every sequence of at least one step has room."""
+        checks.integers("lengths", checks.shape("lengths", lengths, ("N",)))
+        if len(lengths) == 0 or int(lengths.min()) < 1:
+            raise InputError(f"lengths: expected at least one step in each sequence, got {lengths.tolist()[:5]}")
+
+    @checked
+    def sample(self, lengths: Tensor, k: Positive, generator: Generator, progress: Share = 1.0) -> Pairs:
+        self.check_room(lengths)
+        room = lengths.cpu()[:, None]
+        dt = self.draw((len(lengths), k), generator, progress)
+        shorter = 1 + uniform_integers((room - 1).expand_as(dt), generator)
+        dt = torch.where(dt <= room, dt, shorter)
+        t1 = uniform_integers(room - dt, generator)
+        return Pairs(t1, t1 + dt)
 
 
 @dataclass(frozen=True)

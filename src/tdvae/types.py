@@ -41,6 +41,7 @@ class Sequences:
     actions: Tensor | None = None  # (N, T, A): a_t is the action before x_t
     rewards: Tensor | None = None  # (N, T): r_t is observed together with x_t
     observed: Tensor | None = None  # bool, in the shape of x: False where a value is missing; None if none is
+    ended: Tensor | None = None  # (N, T) bool: True where an episode ended for good with x_t; None if not known
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -54,8 +55,11 @@ class Sequences:
             checks.shape("rewards", self.rewards, steps)
         if self.observed is not None:
             checks.shape("observed", self.observed, tuple(self.x.shape))
-            if self.observed.dtype != torch.bool:
-                raise InputError(f"observed: expected truth values, got {self.observed.dtype}")
+        if self.ended is not None:
+            checks.shape("ended", self.ended, steps)
+        for name, mask in (("observed", self.observed), ("ended", self.ended)):
+            if mask is not None and mask.dtype != torch.bool:
+                raise InputError(f"{name}: expected truth values, got {mask.dtype}")
 
     def check_lengths(self) -> None:
         """Raise if a length is not a number of time steps. Not part of the construction, which reads no values."""

@@ -1,17 +1,21 @@
-"""Data sets: sequences from arrays and files, windows of recordings, and simulated oscillators."""
+"""Data sets: sequences from arrays and files, episodes of environments, windows of recordings, simulated oscillators."""
 
 from tdvae.data.arrays import from_arrays, from_npz, split
+from tdvae.data.episodes import Episodes, Recorder, record
 from tdvae.data.oscillator import OscillatorRecord, OscillatorSettings, simulate
 from tdvae.data.recording import Recording
 from tdvae.data.windows import FrameWindows, split_windows, windows
 
 __all__ = [
+    "Episodes",
     "FrameWindows",
     "OscillatorRecord",
     "OscillatorSettings",
+    "Recorder",
     "Recording",
     "from_arrays",
     "from_npz",
+    "record",
     "simulate",
     "split",
     "split_windows",
