@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
 
 from tdvae.agents.tracking import BeliefTracker
 from tdvae.checks import Positive, checked
@@ -19,7 +20,7 @@ from tdvae.models.base import FeatureKind
 Features = npt.NDArray[np.float32]
 
 
-class BeliefObservation(gymnasium.Wrapper[Features, Any, Any, Any]):
+class BeliefObservation(gymnasium.Wrapper[Features, Any, Any, Any], RecordConstructorArgs):
     """Replaces the observation by features of the belief about it and all before.
 
     Args:
@@ -39,7 +40,9 @@ class BeliefObservation(gymnasium.Wrapper[Features, Any, Any, Any]):
         observe_every: Positive = 1,
         recorder: Recorder | None = None,
     ) -> None:
-        super().__init__(env)
+        arguments = {"model": model, "kind": kind, "observe_every": observe_every, "recorder": recorder}
+        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **arguments)
+        gymnasium.Wrapper.__init__(self, env)
         self.tracker = BeliefTracker(model, env.observation_space, env.action_space, 1, kind, observe_every)
         self.recorder = recorder
         self.observation_space = spaces.Box(-np.inf, np.inf, (self.tracker.size,), np.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,11 @@ from tdvae.models import LSTM, Model, ResidualMaps
 from tdvae.saved import load
 from tdvae.storage import RunFolder
 from tdvae.storage.files import read_checked, write_checked
-from tdvae.storage.run_folder import check_unused, create, locked
 from tdvae.training import fit
 from tdvae.training.config import derive_seed
 
 RECORD, FIT, POLICY, EVALUATE = 801, 802, 803, 804  # purposes of derived seeds
-SETTINGS, EPISODES, MODEL, AGENT, DONE = "settings.json", "episodes.npz", "model", "agent", "round.json"
+EPISODES, MODEL, AGENT, DONE = "episodes.npz", "model", "agent", "round.json"
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,8 @@ class Rounds:
 
     rounds: Positive = 3
     first_steps: Positive = 10_000  # recorded at random before the first round
-    policy_steps: Positive = 40_960  # interactions of the policy in each round; they are recorded, too
+    policy_steps: Positive = 20_480  # interactions of the policy in each round; they are recorded, too
+    last_policy_steps: Positive = 61_440  # in the last round
     kind: NetworkKind = "latent"
     longest_jump: Positive = 8
     fit_steps: Positive = 500  # training steps of the model in the first round
@@ -48,6 +48,15 @@ class Rounds:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    def policy_steps_in(self, number: int) -> int:
+        """The interactions of the policy in a round, counted from 1."""
+        return self.policy_steps if number < self.rounds else self.last_policy_steps
+
+    @property
+    def interactions(self) -> int:
+        """With the environment, in all rounds."""
+        return self.first_steps + sum(map(self.policy_steps_in, range(1, self.rounds + 1)))
 
 
 @dataclass(frozen=True)
@@ -84,21 +93,17 @@ def learn(
     settings = settings or Rounds()
     make_env: MakeEnv = (lambda: gymnasium.make(env)) if isinstance(env, str) else env
     folder = Path(run_dir)
-    if not resume:
-        check_unused(folder)
-    create(folder)
-    with locked(folder):
-        _check_settings(folder, settings, seed)
+    with RunFolder(folder).use(resume):
+        write_settings(RunFolder(folder), settings, seed)
         return _Learning(make_env, settings, folder, seed, episodes, say).run()
 
 
-def _check_settings(folder: Path, settings: Rounds, seed: int) -> None:
-    """Write the settings of a new run; raise if a run to resume had others."""
-    now = {"seed": seed, "settings": {name: repr(value) for name, value in asdict(settings).items()}}
-    path = folder / SETTINGS
-    if path.exists() and (before := read_checked(path, ("seed", "settings"))) != now:
-        raise InputError(f"resume: expected the settings of {folder}, {before}, got {now}")
-    write_checked(path, now)
+def write_settings(folder: RunFolder, settings: object, seed: int) -> None:
+    """Write the settings of a new run to its config.json; raise if a run to resume had others."""
+    now = {"seed": seed, "settings": repr(settings)}
+    if folder.has_run and (before := folder.read_config()["info"]) != now:
+        raise InputError(f"resume: expected the settings of {folder.path}, {before}, got {now}")
+    folder.write_config({"model": {}, "info": now})
 
 
 class _Learning:
@@ -162,11 +167,9 @@ class _Learning:
         return model.eval()
 
     def _train(self, folder: Path, agent: Agent, number: int, began: float) -> None:
-        settings = self.settings
-        if number > 1:
-            agent.restore(self.folder / f"round-{number - 1}" / AGENT)
+        settings, steps = self.settings, self.settings.policy_steps_in(number)
         try:
-            agent.train(settings.policy_steps, self._derived(POLICY, number))
+            agent.train(steps, self._derived(POLICY, number))
         finally:  # an environment that raises an error loses nothing that was recorded
             assert agent.recorder is not None
             if len(found := agent.recorder.episodes()):
@@ -174,7 +177,7 @@ class _Learning:
         returns = agent.evaluate(self.episodes, self._derived(EVALUATE, number))
         agent.save(folder / AGENT)
         measures = {
-            "interactions": settings.first_steps + number * settings.policy_steps,
+            "interactions": settings.interactions if number == settings.rounds else settings.first_steps + number * steps,
             "return_mean": float(returns.mean()),
             "return_error": float(returns.std() / len(returns) ** 0.5),
             "seconds": time.process_time() - began,

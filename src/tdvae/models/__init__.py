@@ -10,7 +10,7 @@ from tdvae.models.ssm import Filtering, FilteringConfig, MeanField, MeanFieldCon
 from tdvae.models.tdvae import TDVAE, TDVAEConfig
 from tdvae.nn.dense import GatedMaps, Number, Readout, ResidualMaps, Unknown, Waves
 from tdvae.nn.memory import GridMap
-from tdvae.nn.recurrent import LSTM, DeepLSTM, LinearRecurrence
+from tdvae.nn.recurrent import LSTM, DeepLSTM, LegendreSummary, LinearRecurrence, RecurrentSummary
 
 __all__ = [
     "LSTM",
@@ -25,6 +25,7 @@ __all__ = [
     "GatedMaps",
     "Gaussian",
     "GridMap",
+    "LegendreSummary",
     "LinearRecurrence",
     "MeanField",
     "MeanFieldConfig",
@@ -33,6 +34,7 @@ __all__ = [
     "NextStepConfig",
     "Number",
     "Readout",
+    "RecurrentSummary",
     "ResidualMaps",
     "StateSpace",
     "TDVAEConfig",

@@ -96,6 +96,8 @@ def check_jump(model: RecurrentModel, state: State, dt: int | Tensor, a: Tensor 
         if a.ndim < 2:
             raise InputError(f"a: expected shape (..., dt, A), got {tuple(a.shape)}")
         checks.moderate("a", a)
+        if a.shape[-2] == 1:  # one action, held for the whole jump
+            a = a.expand(*a.shape[:-2], int(dt.max()), -1)
         if a.shape[-2] < int(dt.max()):
             raise InputError(f"a: expected one action for each of the {int(dt.max())} steps, got {a.shape[-2]}")
         a = checks.expanded("a", a, (*state.lead, *a.shape[-2:]))

@@ -94,7 +94,8 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
-        """Draw a state ``dt`` steps later. With actions, ``a`` (..., dt, A) holds those of the jump, in order.
+        """Draw a state ``dt`` steps later. With actions, ``a`` (..., dt, A) holds those of the jump, in order;
+        a single one (..., 1, A) is held for the whole jump.
 
         If the state includes the observation, that is drawn as well.
         """
@@ -289,7 +290,7 @@ class RecurrentModel(Model):
         assert self.config.classes is not None
         return Categorical(F.one_hot(x, self.config.classes).to(state.z.layers[0].dtype).log(), ndim)
 
-    def _sample_step(self, step: Step, before: State, dt: Tensor, actions: Tensor | None) -> State:
+    def after_step(self, step: Step, before: State, dt: Tensor, actions: Tensor | None) -> State:
         """Draw z_t2 from a step of ``dt`` from the state ``before``, and x_t2 if the state includes the observation."""
         z, _ = step.p_T.sample()
         if self.memory is None:

@@ -133,7 +133,7 @@ class StateSpace(RecurrentModel):
     def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
         def step(before: State, action: Tensor | None) -> State:
             actions = one_action(action)
-            return self._sample_step(self.step(before, actions), before, unit_jumps(before), actions)
+            return self.after_step(self.step(before, actions), before, unit_jumps(before), actions)
 
         return self.step_by_step(state, dt, a, step)
 

@@ -29,7 +29,7 @@ from tdvae.nn.ladder import (
     product,
     product_over_group,
 )
-from tdvae.nn.recurrent import ActionSummary, BeliefNetwork, SingleAction
+from tdvae.nn.recurrent import LegendreMoments, ActionSummary, BeliefNetwork, RecurrentSummary, SingleAction, SummaryConfig
 from tdvae.types import Belief, Latent, Origin, State, repeated
 
 RESIDUAL_GAIN = 0.05  # initial gain of outputs that are added to a drifted state, so that they start near zero
@@ -75,7 +75,7 @@ class TransitionLadder(Ladder):
         maps: Maps,
         dt: JumpEmbedding,
         drift: Drift | None,
-        summary: ActionSummary | SingleAction | None,
+        summary: ActionSummary | LegendreMoments | SingleAction | None,
         init_log_sigma: float,
         max_latent_dt: int = 1,
         observed: int = 0,
@@ -155,7 +155,7 @@ class SmoothingLadder(Ladder):
         drift: Drift | None,
         prior: BeliefLadder | None,
         init_log_sigma: float,
-        summary: ActionSummary | None = None,
+        summary: ActionSummary | LegendreMoments | None = None,
     ) -> None:
         super().__init__()
         self.depth = len(sizes)
@@ -211,6 +211,7 @@ class TDVAEConfig(LatentConfig):
 
     dt: JumpLength = Waves()  # how q_S and p_T are given δt
     posterior: Literal["free", "product"] = "free"  # q_S: a D map, or p_B(z_t1) times a message from t2
+    summary: SummaryConfig = RecurrentSummary()  # what p_T is given of the actions of a jump
     smoothing_sees_b2: bool = True  # q_S is given b_t2, as in the main text; not in App. D
 
     def __post_init__(self) -> None:
@@ -243,7 +244,7 @@ class TDVAEConfig(LatentConfig):
         # If δt is unknown, q_S must not depend on it through a rotation either.
         q_drift = Residual() if drift and isinstance(self.dt, Unknown) else drift
         # With x_t1 in the state, the posterior of z_t1 depends on the effect of the actions on x_t1.
-        q_summary = ActionSummary(self.actions, hidden) if self.actions and self.state == "observed" else None
+        q_summary = self.summary.build(self.actions, hidden) if self.actions and self.state == "observed" else None
         q_S = SmoothingLadder(
             code,
             sizes,
@@ -255,7 +256,7 @@ class TDVAEConfig(LatentConfig):
             self.init_log_sigma,
             q_summary,
         )
-        summary = ActionSummary(self.actions, hidden) if self.actions else None
+        summary = self.summary.build(self.actions, hidden) if self.actions else None
         observed = self.observed_size(encoder)
         p_T = TransitionLadder(
             sizes, self.maps, JumpEmbedding(p_dt), drift, summary, self.init_log_sigma, lengths, observed
@@ -314,7 +315,7 @@ class TDVAE(RecurrentModel):
 
     def transition(self, state: State, dt: int | Tensor, a: Tensor | None = None) -> State:
         dt, a = check_jump(self, state, dt, a)
-        return self._sample_step(self.step(state, dt, a), state, dt, a)
+        return self.after_step(self.step(state, dt, a), state, dt, a)
 
     def decode(self, state: State) -> Distribution:
         return self._decode_state(self.p_D, state)

@@ -268,6 +268,57 @@ class ActionSummary(nn.Module):
         return states.gather(1, last.expand(-1, -1, self.size)).view(*lead, self.size)
 
 
+class LegendreMoments(nn.Module):
+    r"""Summarises the actions of a jump by Legendre moments, which cost no recurrence.
+
+    :math:`c_k = \frac{2k + 1}{\delta t} \sum_i P_k(\tau_i)\, a_{t1 + i}` with :math:`\tau_i = (2i - 1) / \delta t - 1`.
+    c_0 is the mean action: that of a held action is the action itself. Jumps of at most ``orders`` steps lose nothing.
+    """
+
+    def __init__(self, actions: int, orders: int) -> None:
+        super().__init__()
+        self.orders, self.size = orders, orders * actions
+
+    def forward(self, actions: Tensor, dt: Tensor) -> Tensor:
+        """Summarise the first ``dt`` (...) of the padded actions (..., J, A); returns (..., size)."""
+        dt = dt.expand(actions.shape[:-2])[..., None]
+        index = torch.arange(actions.shape[-2], device=actions.device)
+        tau = (2 * index + 1) / dt - 1
+        basis = [torch.ones_like(tau), tau]
+        for k in range(1, self.orders - 1):  # Bonnet's recursion
+            basis.append(((2 * k + 1) * tau * basis[k] - k * basis[k - 1]) / (k + 1))
+        norms = 2 * torch.arange(self.orders, device=tau.device) + 1
+        weights = torch.stack(basis[: self.orders], dim=-2) * ((index < dt) / dt)[..., None, :] * norms[:, None]
+        return (weights @ actions.to(weights.dtype)).flatten(-2)
+
+
+@dataclass(frozen=True)
+class SummaryConfig(Config, ABC):
+    """Config of what p_T and q_S are given of the actions of a jump."""
+
+    @abstractmethod
+    def build(self, actions: int, hidden: int) -> ActionSummary | LegendreMoments:
+        """The summary; ``hidden`` is the width of the maps of the model."""
+
+
+@dataclass(frozen=True)
+class RecurrentSummary(SummaryConfig):
+    """Config of `ActionSummary`, whose size is that of the maps."""
+
+    def build(self, actions: int, hidden: int) -> ActionSummary:
+        return ActionSummary(actions, hidden)
+
+
+@dataclass(frozen=True)
+class LegendreSummary(SummaryConfig):
+    """Config of `LegendreMoments`."""
+
+    orders: Count = 4
+
+    def build(self, actions: int, hidden: int) -> LegendreMoments:
+        return LegendreMoments(actions, self.orders)
+
+
 class SingleAction(nn.Module):
     """The unchanged action of a jump of one step."""
 
