@@ -438,19 +438,21 @@ class Bench:
 
 @dataclass(frozen=True)
 class Record:
-    """Record an agent that walks through a first-person world: frames, actions, rewards, poses.
+    """Record an environment: an agent that walks through a first-person world, or random actions anywhere else.
 
     tdvae record tdvae/Corridors-v0 --out corridors.h5 --frames 10000
+    tdvae record CartPole-v1 --out cartpole.npz --frames 10000
     """
 
     env: Annotated[tyro.conf.Positional[str], option("ENV")]
-    """Gymnasium id of an environment with image observations and discrete actions (VizdoomMyWayHome-v1,
+    """Gymnasium id of an environment. For .h5 with image observations and discrete actions (VizdoomMyWayHome-v1,
     MiniWorld-FourRooms-v0, your own as module:id); deepmind_lab:LEVEL if that module is installed; or
     tdvae/Corridors-v0, which needs no extra package."""
     out: Annotated[Path, option("FILE")]
-    """Path of the new recording, an HDF5 file that must not exist yet."""
+    """Path of the new recording. .npz: observations, actions and rewards of any environment, with random actions, for
+    fit. .h5: frames, actions, rewards and poses of a walk through a first-person world."""
     frames: Annotated[int, option("N")] = 100_000
-    """Number of frames to record."""
+    """Number of frames or steps to record."""
     seed: Annotated[int, option("N")] = 0
     """Seed of the environment and of the agent."""
     episode: Annotated[int, option("N")] = 300
@@ -464,6 +466,14 @@ class Record:
     the agent takes random actions, each for several steps."""
 
     def main(self) -> None:
+        if self.out.suffix == ".npz":
+            from tdvae.data.episodes import record
+            from tdvae.envs.first_person.report import progress_bar
+
+            with progress_bar(self.env, self.frames) as progress:
+                episodes = record(self.env, "random", self.frames, self.seed, self.out, progress)
+            print(f"wrote {self.out}: {len(episodes)} episodes, {episodes.steps:,} steps")
+            return
         from tdvae.data.recording import check_new_file
         from tdvae.envs import first_person
         from tdvae.envs.first_person.report import progress_bar, show_recorded

@@ -27,6 +27,7 @@ EXPERIMENTS: dict[str, str] = {
     "own-data": "tdvae_paper.own_data:EXPERIMENT",
     "composition": "tdvae_paper.composition:EXPERIMENT",
     "first-person": "tdvae_paper.first_person.experiment:EXPERIMENT",
+    "agents": "tdvae_paper.agents:EXPERIMENT",
     "first-person-corridors": "tdvae_paper.first_person.codes:EXPERIMENT",
 }
 

@@ -34,7 +34,7 @@ class BeliefObservation(gymnasium.Wrapper[Features, Any, Any, Any], RecordConstr
     @checked
     def __init__(
         self,
-        env: gymnasium.Env,  # type: ignore[type-arg]
+        env: gymnasium.Env[Any, Any],
         model: Model,
         kind: FeatureKind = "code",
         observe_every: Positive = 1,

@@ -39,19 +39,23 @@ class ImaginedEnv(gymnasium.Env[Features, Any]):
         self,
         model: TDVAE,
         outcomes: Outcomes,
-        action_space: spaces.Space,  # type: ignore[type-arg]
+        action_space: spaces.Space[Any],
         dt: Positive = 1,
         start: Belief | None = None,
         length: Positive = 200,
     ) -> None:
         if vector_size(action_space) != model.config.actions:
-            raise InputError(f"action_space: expected {model.config.actions} numbers, as the model has, got {action_space}")
+            raise InputError(
+                f"action_space: expected {model.config.actions} numbers, as the model has, got {action_space}"
+            )
         self.model, self.outcomes, self.action_space, self.dt, self.length = model, outcomes, action_space, dt, length
         self.start = model.initial(1) if start is None else start
         self.observation_space = spaces.Box(-np.inf, np.inf, (sum(model.state_sizes),), np.float32)
         self.state: State | None = None
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Features, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Features, dict[str, Any]]:
         super().reset(seed=seed)
         row = int(self.np_random.integers(len(self.start.code)))
         with self._random():

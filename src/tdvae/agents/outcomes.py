@@ -19,6 +19,7 @@ from tdvae.errors import CheckpointError, InputError
 from tdvae.jumps import Jumps, Mixture, Uniform, WithinSequence
 from tdvae.models import TDVAE, arguments
 from tdvae.models.base import Step
+from tdvae.models.tdvae import TransitionLadder
 from tdvae.nn.dense import ResidualMap
 from tdvae.objectives import Learner, actions_between
 from tdvae.storage import RunFolder, checkpoint
@@ -46,7 +47,9 @@ class Outcomes(nn.Module):
 
     def __init__(self, model: TDVAE, hidden: int = HIDDEN) -> None:
         super().__init__()
-        self.map = ResidualMap(model.p_T.features_size + sum(model.state_sizes), 3, hidden, blocks=2)  # type: ignore[operator]
+        if not isinstance(model.p_T, TransitionLadder):
+            raise InputError(f"model: expected a TD-VAE of vectors, got one of {model.config.event_shape}")
+        self.map = ResidualMap(model.p_T.features_size + sum(model.state_sizes), 3, hidden, blocks=2)
         self.register_buffer("scale", torch.tensor([0.0, 1.0]))  # mean and spread of one reward
 
     def forward(self, step: Step, z2: Latent, dt: Tensor) -> tuple[DiagonalNormal, Tensor]:
@@ -153,7 +156,9 @@ def load_outcomes(model: TDVAE, run_dir: str | Path) -> Outcomes:
     weights = checkpoint.best_or_newest(Path(run_dir) / "checkpoints").tensors["weights"]
     outcomes = Outcomes(model)
     try:
-        outcomes.load_state_dict({k.removeprefix("outcomes."): v for k, v in weights.items() if k.startswith("outcomes.")})
+        outcomes.load_state_dict(
+            {k.removeprefix("outcomes."): v for k, v in weights.items() if k.startswith("outcomes.")}
+        )
     except RuntimeError as error:
         raise CheckpointError(f"{run_dir}: expected outcomes of this model") from error
     return outcomes.eval().requires_grad_(False)

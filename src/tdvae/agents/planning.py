@@ -71,7 +71,13 @@ def cross_entropy(
 
 @torch.no_grad()
 def imagined_returns(
-    model: TDVAE, outcomes: Outcomes, belief: Belief, jump_length: int, single_steps: bool, discount: float, plans: Tensor
+    model: TDVAE,
+    outcomes: Outcomes,
+    belief: Belief,
+    jump_length: int,
+    single_steps: bool,
+    discount: float,
+    plans: Tensor,
 ) -> Tensor:
     """The sums of rewards of plans (C, N, H, A), each from a state that is drawn from the belief."""
     state = model.sample_state(belief, len(plans))
@@ -109,7 +115,9 @@ class Planner:
         seed: Seed = 0,
     ) -> None:
         if vector_size(action_space) != model.config.actions:
-            raise InputError(f"action_space: expected {model.config.actions} numbers, as the model has, got {action_space}")
+            raise InputError(
+                f"action_space: expected {model.config.actions} numbers, as the model has, got {action_space}"
+            )
         if elites > candidates:
             raise InputError(f"elites: expected at most the {candidates} candidates, got {elites}")
         self.action_space, self.horizon = action_space, horizon

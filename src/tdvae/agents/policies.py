@@ -12,13 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-import tdvae.agents.extra  # noqa: F401  # says which extra is missing
-from stable_baselines3 import PPO
-from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.running_mean_std import RunningMeanStd
-from stable_baselines3.common.utils import set_random_seed
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from tdvae.agents.extra import (
+    PPO,
+    DummyVecEnv,
+    OnPolicyAlgorithm,
+    RunningMeanStd,
+    VecNormalize,
+    evaluate_policy,
+    set_random_seed,
+)
 from tdvae.agents.vector import VecBelief
 from tdvae.checks import Positive, check_fields
 from tdvae.data.episodes import Recorder
@@ -115,7 +117,9 @@ class Agent:
         checkpoint.restore_optimizer(self.ppo.policy.optimizer, saved["optimizer"])
         for name in ("observation", "return"):
             rms = RunningMeanStd()
-            rms.mean, rms.var, count = (saved["statistics"][f"{name}.{part}"].numpy() for part in ("mean", "var", "count"))
+            rms.mean, rms.var, count = (
+                saved["statistics"][f"{name}.{part}"].numpy() for part in ("mean", "var", "count")
+            )
             rms.count = float(count)
             setattr(self.normaliser, {"observation": "obs_rms", "return": "ret_rms"}[name], rms)
 

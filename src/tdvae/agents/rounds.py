@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import gymnasium
-import torch
 
+from tdvae.agents.models import fit_model
 from tdvae.agents.policies import Agent, MakeEnv, PolicySettings
 from tdvae.checks import NonNegative, Positive, Seed, check_fields, checked
 from tdvae.data.episodes import Episodes, record
 from tdvae.errors import InputError
-from tdvae.forecasting.fitting.recipes import NetworkKind, recipe
-from tdvae.jumps import SemiGradient, WithinSequence
+from tdvae.forecasting.fitting.recipes import NetworkKind
 from tdvae.models import LSTM, Model, ResidualMaps
 from tdvae.saved import load
 from tdvae.storage import RunFolder
 from tdvae.storage.files import read_checked, write_checked
-from tdvae.training import fit
 from tdvae.training.config import derive_seed
 
 RECORD, FIT, POLICY, EVALUATE = 801, 802, 803, 804  # purposes of derived seeds
@@ -44,7 +42,7 @@ class Rounds:
     model: dict[str, Any] = field(
         default_factory=lambda: {"belief": LSTM(64), "maps": ResidualMaps(64), "layers": 2, "latent": 4}
     )
-    policy: PolicySettings = PolicySettings()
+    policy: PolicySettings = field(default_factory=PolicySettings)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -124,6 +122,8 @@ class _Learning:
                 self._train(folder, agent, number, began)
             agent.restore(folder / AGENT)
             history.append(read_checked(folder / DONE, ("measures",))["measures"])
+            if number == settings.rounds:
+                break
             if settings.only_random:
                 recorded += self._recorded(folder, settings.policy_steps, number)
             else:
@@ -146,25 +146,18 @@ class _Learning:
     def _fitted(self, number: int, recorded: Episodes) -> Model:
         """The model of a round: that of the round before, trained on everything recorded so far."""
         settings, folder = self.settings, self.folder / f"round-{number}" / MODEL
-        data = recorded.sequences()
         steps = settings.fit_steps if number == 1 else settings.refit_steps
-        found = recipe(
-            data,
+        before = load(self.folder / f"round-{number - 1}" / MODEL) if number > 1 else None
+        return fit_model(
+            recorded.sequences(),
+            folder,
             settings.longest_jump,
             steps,
             self._derived(FIT, number),
-            patience=0,
-            kind=settings.kind,
+            settings.kind,
+            before,
             **settings.model,
         )
-        model = found.learner.model
-        if number > 1:
-            model.load_state_dict(load(self.folder / f"round-{number - 1}" / MODEL).state_dict())
-        assert isinstance(found.jumps, SemiGradient)
-        jumps = SemiGradient(WithinSequence(found.jumps.jumps))
-        config = replace(found.config, pairs=16, checkpoint_every=steps, validate_every=steps)
-        fit(found.learner, data, jumps, config, folder, resume=RunFolder(folder).has_run, progress="none")
-        return model.eval()
 
     def _train(self, folder: Path, agent: Agent, number: int, began: float) -> None:
         settings, steps = self.settings, self.settings.policy_steps_in(number)
@@ -177,7 +170,9 @@ class _Learning:
         returns = agent.evaluate(self.episodes, self._derived(EVALUATE, number))
         agent.save(folder / AGENT)
         measures = {
-            "interactions": settings.interactions if number == settings.rounds else settings.first_steps + number * steps,
+            "interactions": settings.interactions
+            if number == settings.rounds
+            else settings.first_steps + number * steps,
             "return_mean": float(returns.mean()),
             "return_error": float(returns.std() / len(returns) ** 0.5),
             "seconds": time.process_time() - began,

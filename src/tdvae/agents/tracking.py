@@ -35,8 +35,8 @@ def check_spaces(model: Model, observation_space: Space[Any], action_space: Spac
     config = model.config
     if shape != config.event_shape or size != config.actions:
         raise InputError(
-            f"env: expected observations {config.event_shape} and actions of {config.actions} numbers, as the model was "
-            f"trained with, got {shape} and {size} of {observation_space} and {action_space}"
+            f"env: expected observations {config.event_shape} and actions of size {config.actions}, as in the model, "
+            f"got {shape} and {size} of {observation_space} and {action_space}"
         )
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-import tdvae.agents.extra  # noqa: F401  # says which extra is missing
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+from tdvae.agents.extra import VecEnv, VecEnvWrapper
 from tdvae.agents.tracking import BeliefTracker
 from tdvae.checks import Positive, checked
 from tdvae.data.episodes import Recorder

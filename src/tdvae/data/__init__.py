@@ -1,4 +1,4 @@
-"""Data sets: sequences from arrays and files, episodes of environments, windows of recordings, simulated oscillators."""
+"""Data sets: sequences from arrays and files, episodes of agents, windows of recordings, simulated oscillators."""
 
 from tdvae.data.arrays import from_arrays, from_npz, split
 from tdvae.data.episodes import Episodes, Recorder, record

@@ -84,7 +84,7 @@ class Episodes:
         if not self.episodes:
             raise InputError("episodes: expected at least one, got none")
         lengths = np.array([len(one) for one in self.episodes])
-        arrays = {
+        arrays: dict[str, Any] = {
             name: _padded([np.stack(getattr(one, name)) for one in self.episodes], lengths.max())
             for name in ("x", "actions")
         }
@@ -94,7 +94,7 @@ class Episodes:
         path = Path(path)
         temporary = temporary_path(path)
         with temporary.open("wb") as file:
-            np.savez_compressed(file, lengths=lengths, **arrays)
+            np.savez_compressed(file, allow_pickle=False, lengths=lengths, **arrays)
         temporary.replace(path)
 
     @staticmethod
@@ -150,13 +150,12 @@ class Recorder:
             episode.terminated, episode.truncated = bool(terminated[row]), bool(truncated[row])
 
     def _put(self, row: int) -> None:
-        if len(self.current[row]):
+        if len(self.current[row]) > 1:  # a first observation alone is no interaction
             self.finished.append(self.current[row])
-            self.current[row] = Episode()
 
     def episodes(self) -> Episodes:
         """All episodes so far; those under way are cut and begin anew at the next observation."""
-        return Episodes((*self.finished, *(one for one in self.current if len(one))))
+        return Episodes((*self.finished, *(one for one in self.current if len(one) > 1)))
 
 
 @checked
@@ -178,7 +177,7 @@ def record(
         steps: interactions of all environments together.
         seed: of the environment and of random actions.
         out: a new .npz file. It is also written if the environment raises an error on the way.
-        progress: called with the number of steps since the last call.
+        progress: called with the number of steps so far.
 
     >>> import tdvae
     >>> episodes = tdvae.data.record("CartPole-v1", steps=100, seed=1)
@@ -215,7 +214,7 @@ def _record(
             recorder.begin(observations(lanes.observation_space, given), ended)
         done += lanes.count
         if progress is not None:
-            progress(lanes.count)
+            progress(done)
 
 
 def _actor(policy: Any, lanes: Any, seed: int) -> Policy:

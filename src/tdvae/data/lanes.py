@@ -84,7 +84,7 @@ class VectorLanes(Lanes):
         mode = getattr(env.metadata.get("autoreset_mode"), "name", None)
         if mode != "SAME_STEP":
             raise InputError(
-                f"env: expected a vector environment with AutoresetMode.SAME_STEP, got {mode}; gymnasium.make_vec takes "
+                f"env: expected a vector environment with AutoresetMode.SAME_STEP, got {mode}; make_vec takes "
                 "vector_kwargs={'autoreset_mode': …}"
             )
 

@@ -29,7 +29,14 @@ from tdvae.nn.ladder import (
     product,
     product_over_group,
 )
-from tdvae.nn.recurrent import LegendreMoments, ActionSummary, BeliefNetwork, RecurrentSummary, SingleAction, SummaryConfig
+from tdvae.nn.recurrent import (
+    ActionSummary,
+    BeliefNetwork,
+    LegendreMoments,
+    RecurrentSummary,
+    SingleAction,
+    SummaryConfig,
+)
 from tdvae.types import Belief, Latent, Origin, State, repeated
 
 RESIDUAL_GAIN = 0.05  # initial gain of outputs that are added to a drifted state, so that they start near zero

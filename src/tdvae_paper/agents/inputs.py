@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tdvae.agents.policies import Agent, PolicySettings
 from tdvae.agents.rounds import EPISODES, EVALUATE, POLICY, Rounds, learn, write_settings
 from tdvae.data.episodes import Episodes
+from tdvae.forecasting.fitting.recipes import NetworkKind
 from tdvae.reporting.results import Measures
 from tdvae.storage import RunFolder
 from tdvae.storage.files import read_checked, write_checked
@@ -52,7 +53,7 @@ def train_input(
     make_env, began = make_input(task, name), time.process_time()
     say = partial(_say, task, name, seed)
     if name in LEARNED:
-        kind = "next_step" if name == "next_step" else "latent"
+        kind: NetworkKind = "next_step" if name == "next_step" else "latent"
         rounds = replace(learning.rounds, kind=kind, only_random=name == "belief_random")
         learned = learn(make_env, rounds, run_dir, seed, resume, learning.episodes, say)
         agent, last = learned.agent, learned.history[-1]
@@ -67,7 +68,12 @@ def train_input(
         assert agent.recorder is not None
         curve = _curve([agent.recorder.episodes()], 0)
         say(f"return {value:.3f} after {learning.rounds.interactions:,} interactions, {seconds:.0f} s")
-    measures: Measures = {"return": value, "environment_steps": learning.rounds.interactions, "seconds": seconds, "curve": curve}
+    measures: Measures = {
+        "return": value,
+        "environment_steps": learning.rounds.interactions,
+        "seconds": seconds,
+        "curve": curve,
+    }
     if name in PROBED:
         measures["belief_r2"] = _hidden_r2(agent, task, learning.probed_steps, seed)
     write_checked(run_dir / MEASURED, {"measures": measures})
@@ -108,16 +114,17 @@ def _hidden_r2(agent: Agent, task: str, steps: int, seed: int) -> dict[str, floa
     env = agent.normaliser
     env.training = False
     env.seed(derive_seed(seed, EVALUATE, 1) % 2**31)
-    given, features, states = env.reset(), [], []
+    given: Any = env.reset()
+    features: list[npt.NDArray[Any]] = []
+    states: list[npt.NDArray[Any]] = []
     for _ in range(steps // env.num_envs):
         given, _, done, _ = env.step(agent.ppo.predict(given, deterministic=True)[0])
         now = np.array([hidden_state(task, one) for one in env.venv.venv.envs])  # type: ignore[attr-defined]
         features.append(given[~done])
         states.append(now[~done])
     half = len(features) // 2
-    train, test = (tuple(map(np.concatenate, (part[0], part[1]))) for part in
-                   ((features[:half], states[:half]), (features[half:], states[half:])))
-    return dict(zip(HIDDEN[task], _r2(*train, *test).tolist(), strict=True))
+    halves = [np.concatenate(part) for part in (features[:half], states[:half], features[half:], states[half:])]
+    return dict(zip(HIDDEN[task], _r2(*halves).tolist(), strict=True))
 
 
 def _r2(x: npt.NDArray[Any], y: npt.NDArray[Any], new_x: npt.NDArray[Any], new_y: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,23 +13,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tdvae.agents.models import fit_model
 from tdvae.agents.outcomes import fit_outcomes
 from tdvae.agents.planning import Planner, Proposals, cross_entropy
 from tdvae.agents.tracking import BeliefTracker
 from tdvae.data.episodes import record
-from tdvae.forecasting.fitting.recipes import recipe
 from tdvae.models import LSTM, TDVAE, LegendreSummary, ResidualMaps
 from tdvae.reporting.results import Measures
-from tdvae.saved import load
 from tdvae.storage import RunFolder
 from tdvae.storage.files import read_checked, write_checked
-from tdvae.training import FitResult, fit
+from tdvae.training import FitResult
 from tdvae.training.config import derive_seed
 from tdvae.training.log import Progress
+from tdvae.types import Belief
 from tdvae_paper.agents.worlds import Env, NoVelocity
 
 RECORD, PLAN = 811, 812  # purposes of derived seeds
 MODEL, OUTCOMES, MEASURED = "model", "outcomes", "planning.json"
+Act = Callable[[Belief, Sequence[Env]], Any]  # the actions of all environments
 LONGEST_HOLD = 10  # steps for which a random torque is held in the recordings
 
 
@@ -41,7 +42,7 @@ class Planning:
     fit_steps: int = 1_000
     outcome_steps: int = 1_000
     jump: int = 5
-    search: dict[str, int] = field(
+    search: dict[str, Any] = field(
         default_factory=lambda: {"horizon": 6, "candidates": 100, "iterations": 3, "elites": 10}
     )
     episodes: int = 24
@@ -72,24 +73,19 @@ def train_planning(
     with RunFolder(run_dir).use(resume):
         RunFolder(run_dir).write_config({"model": {}, "info": {**info, "settings": repr(settings), "seed": seed}})
         episodes = record(env, HeldTorques(env, number), settings.steps, number)
-        maps = ResidualMaps(settings.hidden)
-        found = recipe(
+        model = fit_model(
             episodes.sequences(),
+            run_dir / MODEL,
             settings.jump,
             settings.fit_steps,
             seed,
-            patience=0,
+            progress=progress,
             batch_size=16,
-            kind="latent",
             belief=LSTM(settings.hidden),
-            maps=maps,
+            maps=ResidualMaps(settings.hidden),
             latent=4,
             summary=LegendreSummary(settings.jump),
         )
-        folder = run_dir / MODEL
-        jumps, config = found.jumps, found.config
-        fit(found.learner, episodes.sequences(), jumps, config, folder, resume=RunFolder(folder).has_run, progress=progress)
-        model = load(folder)
         assert isinstance(model, TDVAE)
         data, folder = episodes.sequences(rewards=True, ends=True), run_dir / OUTCOMES
         outcomes = fit_outcomes(
@@ -97,20 +93,21 @@ def train_planning(
         )
         seconds = time.process_time() - began
         plan = partial(Planner, model, outcomes, env.action_space, settings.jump, **settings.search, seed=seed)
-        ways = {"jumps": plan(), "steps": plan(single_steps=True)}
+        jumps, steps = plan(), plan(single_steps=True)
+        ways: dict[str, Act] = {
+            "jumps": lambda belief, _: jumps(belief),
+            "steps": lambda belief, _: steps(belief),
+            "true": lambda _, envs: _plan_exactly(settings, envs),
+        }
         measures: Measures = {"planning_return": {}, "planning_seconds": {}}
-        for name, planner in ways.items():
-            _add(measures, name, _play(settings, seed, model, lambda belief, _, act=planner: act(belief)))
-        _add(measures, "true", _play(settings, seed, model, lambda _, envs: _plan_exactly(settings, seed, envs)))
+        for name, act in ways.items():
+            played = _play(settings, seed, model, act)
+            measures["planning_return"][name], measures["planning_seconds"][name] = played
         write_checked(run_dir / MEASURED, {"measures": measures})
     return FitResult(run_dir, settings.fit_steps, settings.fit_steps, None, seconds)
 
 
-def _add(measures: Measures, name: str, played: tuple[float, float]) -> None:
-    measures["planning_return"][name], measures["planning_seconds"][name] = played
-
-
-def _play(settings: Planning, seed: int, model: TDVAE, act: Callable[[Any, list[Env]], Any]) -> tuple[float, float]:
+def _play(settings: Planning, seed: int, model: TDVAE, act: Act) -> tuple[float, float]:
     """The mean return of episodes that are the same for all ways, and the processor time of a decision."""
     envs = [NoVelocity() for _ in range(settings.episodes)]
     first = derive_seed(seed, PLAN) % 2**30
@@ -130,7 +127,7 @@ def _play(settings: Planning, seed: int, model: TDVAE, act: Callable[[Any, list[
     return float(total.mean()), spent / decisions / len(envs)
 
 
-def _plan_exactly(settings: Planning, seed: int, envs: list[Env]) -> Any:
+def _plan_exactly(settings: Planning, envs: Sequence[Env]) -> Any:
     """The same search with the true state and the true dynamics."""
     space = envs[0].action_space
     states = torch.tensor(np.array([env.unwrapped.state for env in envs]), dtype=torch.float32)  # type: ignore[attr-defined]

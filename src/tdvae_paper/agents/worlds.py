@@ -1,4 +1,4 @@
-"""The tasks, and what a policy can be given of them: observations, several of them, a filter's belief, the full state."""
+"""The tasks, and what a policy can be given of them: one or several observations, a filter's belief, the full state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ Env = gymnasium.Env[Any, Any]
 
 FRAMES = 8
 SIGMA = 0.2  # of the noise on both positions of the cart-pole (popgym's Medium)
-HIDDEN = {"noisy_cartpole": ("x", "x_velocity", "angle", "angular_velocity"), "pendulum_no_velocity": ("angular_velocity",)}
+HIDDEN = {
+    "noisy_cartpole": ("x", "x_velocity", "angle", "angular_velocity"),
+    "pendulum_no_velocity": ("angular_velocity",),
+}
 
 
 def noisy_cartpole() -> Env:
@@ -71,8 +74,8 @@ class Features(gymnasium.Wrapper[Floats, Any, Any, Any]):
         return self.begin(observation).astype(np.float32), info
 
     def step(self, action: Any) -> tuple[Floats, Any, bool, bool, Any]:
-        observation, *rest = self.env.step(action)
-        return self.after(action, observation).astype(np.float32), *rest
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self.after(action, observation).astype(np.float32), reward, terminated, truncated, info
 
 
 class Frames(Features):
@@ -134,7 +137,7 @@ class CartPoleFilter(Features):
 
     def _moved(self, state: Doubles, force: float) -> Doubles:
         """One step of Gymnasium's cart-pole (Euler)."""
-        x, velocity, angle, turning = state
+        _, velocity, angle, turning = state
         cos, sin, mass = np.cos(angle), np.sin(angle), self.POLE * self.HALF_LENGTH
         push = (force + mass * turning**2 * sin) / self.TOTAL
         inertia = self.HALF_LENGTH * (4 / 3 - self.POLE * cos**2 / self.TOTAL)
