@@ -143,7 +143,7 @@ def _vector_envs() -> Iterator[Any]:
     yield DummyVecEnv([Counting, lambda: Counting(3)])
 
 
-@pytest.mark.parametrize("env", _vector_envs(), ids=["gymnasium", "stable-baselines3"])
+@pytest.mark.parametrize("env", list(_vector_envs()), ids=["gymnasium", "stable-baselines3"])
 def test_vector_environments_are_recorded_like_single_ones(env: Any) -> None:
     episodes = record(env, lambda given: np.ones(2, dtype=np.int64), steps=24)
     for one in episodes.episodes:
@@ -153,7 +153,7 @@ def test_vector_environments_are_recorded_like_single_ones(env: Any) -> None:
 
 
 def test_other_autoreset_modes_are_refused() -> None:
-    with pytest.raises(InputError, match="AutoresetMode.SAME_STEP, got NEXT_STEP"):
+    with pytest.raises(InputError, match="SAME_STEP, got NEXT_STEP"):
         record(gymnasium.vector.SyncVectorEnv([Counting]))
 
 
@@ -245,14 +245,12 @@ def test_legendre_moments_lose_nothing_of_jumps_up_to_their_order() -> None:
 # Beliefs
 
 
-@pytest.mark.parametrize("kind", ["code", "moments", "sample"])
+@pytest.mark.filterwarnings("ignore:.*(infinity|unwrapped):UserWarning")  # no bounds; it is a wrapper
+@pytest.mark.parametrize("kind", ["code", "moments"])
 def test_wrapped_environment_passes_the_check(kind: Any) -> None:
     gymnasium.register("tdvae-test/Counting-v0", Counting)
     try:
-        env = BeliefObservation(gymnasium.make("tdvae-test/Counting-v0"), small_model(), kind)
-        check_env(env, skip_render_check=True)
-    except UserWarning as warning:  # infinite bounds are meant
-        assert "infinity" in str(warning)
+        check_env(BeliefObservation(gymnasium.make("tdvae-test/Counting-v0"), small_model(), kind))
     finally:
         gymnasium.registry.pop("tdvae-test/Counting-v0")
 
@@ -329,7 +327,7 @@ def test_models_can_be_swapped() -> None:
 
 @pytest.mark.parametrize(("actions", "event"), [(2, 1), (3, 2)])
 def test_a_model_of_other_spaces_is_refused(actions: int, event: int) -> None:
-    with pytest.raises(InputError, match="env: expected observations .* as in the model"):
+    with pytest.raises(InputError, match=r"env: expected observations .* as in the model"):
         BeliefObservation(Counting(), small_model(actions, event))
 
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not run `__getattr__`
-    from tdvae import data, envs, exact, jumps, likelihood, models, objectives
+    from tdvae import agents, data, envs, exact, jumps, likelihood, models, objectives
     from tdvae.errors import ArgumentTypeError, CheckpointError, DivergenceError, InputError, TDVAEError
     from tdvae.forecasting import Forecaster, Forecasts, OwnData, fit_forecaster, prepare
     from tdvae.forecasting.fitting import Recipe, recipe
@@ -45,6 +45,7 @@ __all__ = [
     "TDVAEConfig",
     "TDVAEError",
     "TrainConfig",
+    "agents",
     "belief_at",
     "data",
     "envs",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 Policy = Callable[[Any], Any]
+ENDS = ("terminated", "truncated")  # how an episode ended: arrays of a file beside those of a data set
 
 
 @dataclass
@@ -89,7 +90,7 @@ class Episodes:
             for name in ("x", "actions")
         }
         arrays["rewards"] = _padded([np.array(one.rewards, np.float32) for one in self.episodes], lengths.max())
-        for name in ("terminated", "truncated"):
+        for name in ENDS:
             arrays[name] = np.array([getattr(one, name) for one in self.episodes])
         path = Path(path)
         temporary = temporary_path(path)
@@ -100,7 +101,7 @@ class Episodes:
     @staticmethod
     def load(path: str | Path) -> Episodes:
         """Read what `save` wrote."""
-        names = ("x", "actions", "rewards", "lengths", "terminated", "truncated")
+        names = ("x", "actions", "rewards", "lengths", *ENDS)
         try:
             with open_regular(Path(path), follow=True) as file:
                 with zipfile.ZipFile(file) as found:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tdvae.data import Recording
 from tdvae.data.arrays import check_lengths, read_npz
+from tdvae.data.episodes import ENDS
 from tdvae.data.recording import own_dataset, own_datasets
 from tdvae.errors import InputError
 from tdvae.forecasting.reading.frames import from_frame, from_frames, is_frame, named_frames
@@ -105,7 +106,7 @@ def _roles(found: Iterable[str], columns: Columns, source: str) -> dict[str, str
     roles |= {name: name for name in ("lengths", "observed", "rewards") if name in arrays}
     if any(name not in arrays for name in roles):
         raise InputError(f"file: expected arrays {', '.join(map(repr, roles))} in {source}, got {sorted(arrays)[:20]}")
-    if not columns.values and (unknown := sorted(arrays - set(roles))):
+    if not columns.values and (unknown := sorted(arrays - set(roles) - set(ENDS))):
         raise InputError(
             f"file: expected arrays 'x' and optionally 'actions', 'lengths', 'observed', 'rewards' in {source}, got "
             f"{', '.join(map(repr, unknown[:20]))}; choose the array to forecast with values"
