@@ -247,6 +247,14 @@ def test_two_levels_beside_the_time_are_one_id() -> None:
     assert table(frame).ids == ["x, north", "x, south", "z, north", "z, south"]
 
 
+def test_the_last_level_of_whole_numbers_is_the_time_and_names_of_two_levels_are_joined() -> None:
+    index = pd.MultiIndex.from_product([["north", "south"], range(60)], names=["store", "week"])
+    names = pd.MultiIndex.from_tuples([("sales", "net")])
+    series = table(pd.DataFrame({"y": np.concatenate([Y, 2 * Y])}, index=index).set_axis(names, axis=1))
+    assert (series.ids, series.columns.values, series.columns.time) == (["north", "south"], ("sales net",), "week")
+    np.testing.assert_array_equal(series.x[1][:, 0], 2 * Y)
+
+
 @pytest.mark.parametrize("make", [pd.Series, lambda values, name: pl.Series(name, values)], ids=["pandas", "polars"])
 def test_one_series_of_pandas_or_polars(make: Any) -> None:
     series = table(make(Y, name="sales"))

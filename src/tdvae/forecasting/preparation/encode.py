@@ -16,78 +16,15 @@ from torch import Tensor
 
 from tdvae.data import from_arrays
 from tdvae.errors import InputError
+from tdvae.forecasting.preparation.covariates import Covariate, Pieces, fit_calendar, fit_covariates
+from tdvae.forecasting.preparation.pictures import Picture, layout_of
 from tdvae.forecasting.preparation.scaling import Scaling, unusual
 from tdvae.forecasting.series import CALENDAR, Array, Series, blocks, calendar_features
-from tdvae.models.defaults import padded_size
 from tdvae.types import Sequences
 
-FEW_VALUES = 20  # whole numbers with at most this many values, and more than two, are taken for classes
-LEAST_SIDE = 8  # of a picture, in pixels
-MOST_CHANNELS = 4
-LEAST_SHADES = 32  # bytes (T, rows, columns) with fewer values are taken for classes
 MOST_LOOKED_AT = 100_000  # rows, for notes about the values
 
 Kind = Literal["vector", "bits", "classes", "picture"]
-Pieces = Sequence[tuple[int, int, int]] | Array  # (sequence, start, stop) of each piece of the training part
-
-
-@dataclass(frozen=True)
-class Picture:
-    """How pictures are stored: where their channels are, their range, and the size they are padded to."""
-
-    layout: Literal["chw", "hwc", "hw"]
-    low: float
-    high: float
-    rows: int
-    columns: int
-
-    def encode(self, x: Array) -> Array:
-        """(T, *event) as float32 (T, channels, rows, columns) in [0, 1], padded with zeros."""
-        x = x[:, None] if self.layout == "hw" else np.moveaxis(x, -1, 1) if self.layout == "hwc" else x
-        scaled = np.clip((x.astype(np.float32) - self.low) / (self.high - self.low), 0, 1)
-        missing = [(0, side - given) for side, given in zip((self.rows, self.columns), x.shape[2:], strict=True)]
-        return np.pad(scaled, [(0, 0), (0, 0), *missing])
-
-    def decode(self, scaled: Array, event_shape: Sequence[int]) -> Array:
-        """The inverse: (…, channels, rows, columns) to (…, *event)."""
-        height, width = event_shape[1:] if self.layout == "chw" else event_shape[:2]
-        x = self.low + (self.high - self.low) * scaled[..., :height, :width].astype(np.float64)
-        return x[..., 0, :, :] if self.layout == "hw" else np.moveaxis(x, -3, -1) if self.layout == "hwc" else x
-
-
-@dataclass(frozen=True)
-class Covariate:
-    """A covariate: one-hot if it has labels or classes, else scaled."""
-
-    name: str
-    classes: tuple[float, ...] = ()
-    labels: tuple[str, ...] = ()  # if it is a column of text
-    shift: float = 0.0
-    scale: float = 1.0
-
-    @property
-    def size(self) -> int:
-        return len(self.labels) or len(self.classes) or 1
-
-    def encode(self, values: Array, labels: Sequence[str], where: str) -> Array:
-        """Numbers (T,), which stand for ``labels`` if there are any, as (T, size)."""
-        if bool(labels) != bool(self.labels):
-            expected, got = ("text", "numbers") if self.labels else ("numbers", "text")
-            raise InputError(f"covariate {self.name!r}: expected {expected}, as in training, got {got} in {where}")
-        if not self.size > 1:
-            return ((values - self.shift) / self.scale)[:, None]
-        if labels:
-            places = {label: place for place, label in enumerate(self.labels)}
-            values = np.array([places.get(label, -1) for label in labels])[values.astype(np.int64)]
-        one_hot = values[:, None] == (np.arange(self.size) if labels else np.array(self.classes))
-        if not one_hot.any(1).all():
-            known = ", ".join(self.labels or (f"{value:g}" for value in self.classes))
-            new = sorted(set(labels) - set(self.labels)) or [f"{values[~one_hot.any(1)][0]:g}"]
-            raise InputError(
-                f"covariate {self.name!r}: expected one of the values of the training data, {known}; got {new[0]} in "
-                f"{where}"
-            )
-        return one_hot.astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,10 +46,10 @@ class Encoding:
         pieces = [series.x[n][start:stop] for n, start, stop in training]
         kind = kind_of(series)
         names = tuple(series.channels()) if kind != "picture" else ("x",)
-        features = _calendar(series) if calendar else ()
-        common: dict[str, Any] = {"covariates": tuple(_fit_covariates(series, training)), "calendar": features}
+        features = fit_calendar(series) if calendar else ()
+        common: dict[str, Any] = {"covariates": tuple(fit_covariates(series, training)), "calendar": features}
         if kind == "picture":
-            return cls(kind, series.event_shape, names, picture=_fit_picture(series, pieces), **common)
+            return cls(kind, series.event_shape, names, picture=Picture.fit(series, pieces), **common)
         if kind == "vector":
             _check_seen(names, pieces)
             return cls(kind, series.event_shape, names, scaling=Scaling.fit(pieces), **common)
@@ -281,39 +218,9 @@ def kind_of(series: Series) -> Kind:
     dtype = series.x[0].dtype
     if dtype.kind == "b":
         return "bits"
-    if _layout(series) is not None:
+    if layout_of(series) is not None:
         return "picture"
     return "vector" if dtype.kind == "f" else "classes"
-
-
-def _layout(series: Series) -> Literal["chw", "hwc", "hw"] | None:
-    """Where the channels of pictures are; None if these are no pictures."""
-    shape, dtype = series.event_shape, series.x[0].dtype
-    if dtype.kind != "f" and dtype != np.uint8:
-        return None
-    if len(shape) == 2 and min(shape) >= LEAST_SIDE:
-        few = dtype == np.uint8 and max(int(each.max()) for each in series.x) < LEAST_SHADES
-        return None if few else "hw"
-    if len(shape) == 3 and shape[2] <= MOST_CHANNELS and min(shape[:2]) >= LEAST_SIDE:
-        return "hwc"
-    return "chw" if len(shape) == 3 and shape[0] <= MOST_CHANNELS and min(shape[1:]) >= LEAST_SIDE else None
-
-
-def _fit_picture(series: Series, pieces: list[Array]) -> Picture:
-    layout = _layout(series)
-    assert layout is not None
-    height, width = series.event_shape[1:] if layout == "chw" else series.event_shape[:2]
-    rows, columns = padded_size(height, width)
-    if series.x[0].dtype == np.uint8:
-        return Picture(layout, 0.0, 255.0, rows, columns)
-    if any(np.isnan(piece).any() for piece in pieces):
-        raise InputError("x: expected pictures without missing values, got NaN")
-    low, high = min(float(piece.min()) for piece in pieces), max(float(piece.max()) for piece in pieces)
-    if low >= 0 and high <= 1:
-        low, high = 0.0, 1.0
-    if low == high:
-        raise InputError(f"x: expected pictures that vary, got {low:g} in all pixels of the training part")
-    return Picture(layout, low, high, rows, columns)
 
 
 def _check_seen(names: Sequence[str], pieces: list[Array]) -> None:
@@ -325,52 +232,3 @@ def _check_seen(names: Sequence[str], pieces: list[Array]) -> None:
 
 def _padded(parts: list[Array]) -> Tensor:
     return torch.nn.utils.rnn.pad_sequence([torch.from_numpy(part) for part in parts], batch_first=True)
-
-
-def _fit_covariates(series: Series, training: Pieces) -> list[Covariate]:
-    if series.covariates is None:
-        return []
-    count, names = series.covariates[0].shape[1], series.columns.covariates
-    if len(names) != count:
-        stem = names[0] if names else "actions"
-        names = tuple(f"{stem}_{place}" for place in range(count)) if count > 1 else (stem,)
-    scaling = Scaling.fit([series.covariates[n][start:stop] for n, start, stop in training])
-    fitted = []
-    for place, name in enumerate(names):
-        if labels := series.labels[place]:
-            fitted.append(Covariate(name, labels=labels if len(labels) > 1 else (*labels, "")))
-        elif series.whole[place] and 2 < len(values := _few_values(series.covariates, place)) <= FEW_VALUES:
-            fitted.append(Covariate(name, classes=tuple(values)))
-        else:
-            fitted.append(Covariate(name, shift=float(scaling.shift[place]), scale=float(scaling.scale[place])))
-    return fitted
-
-
-def _few_values(parts: list[Array], place: int) -> list[float]:
-    """The values of one column, in order; no more of them than show that they are many."""
-    found: set[float] = set()
-    for _, _, block in blocks(parts):
-        found.update(np.unique(block[..., place]).tolist())
-        if len(found) > FEW_VALUES:
-            break
-    return sorted(found)
-
-
-def _calendar(series: Series) -> tuple[str, ...]:
-    """The calendar features that vary in these data."""
-    if series.grids is None or series.grids[0].kind == "number":
-        raise InputError("calendar: expected time stamps with dates; name their column with time")
-    features = []
-    for name in series.grids[0].calendar():
-        values = []
-        for grid, length in list(zip(series.grids, series.lengths, strict=True))[:100]:
-            some = np.concatenate([np.arange(min(length, 400)), np.linspace(0, length - 1, 400).astype(np.int64)])
-            values.append(calendar_features(grid, some, [name]))
-        if np.ptp(np.concatenate(values), axis=0).max() > 1e-9:
-            features.append(name)
-    if not features:
-        raise InputError(
-            f"calendar: expected a grid on which the hour, weekday or month varies, got steps of "
-            f"{series.grids[0].spacing()}"
-        )
-    return tuple(features)

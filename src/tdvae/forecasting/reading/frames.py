@@ -85,7 +85,6 @@ def from_frame(frame: Any, columns: Columns, source: str = "data", notes: tuple[
     role are targets, but for those that count rows.
     """
     frame, columns = _with_index(_to_pandas(frame), columns)
-    frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
     if columns.id == SERIES_ID and SERIES_ID not in frame.columns:
         columns = replace(columns, id=None)
     return _Reader(frame, columns, source, list(notes)).series()
@@ -95,7 +94,10 @@ def _to_pandas(table: Any) -> pd.DataFrame:
     pandas = require_pandas()
     if not isinstance(table, pandas.DataFrame | pandas.Series):
         table = table.to_pandas()
-    return table.to_frame(table.name or "value") if isinstance(table, pandas.Series) else table
+    if isinstance(table, pandas.Series):
+        table = table.to_frame(table.name or "value")
+    names = [" ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in table.columns]
+    return table.set_axis(names, axis=1)
 
 
 def _with_index(frame: pd.DataFrame, columns: Columns) -> tuple[pd.DataFrame, Columns]:
@@ -104,6 +106,8 @@ def _with_index(frame: pd.DataFrame, columns: Columns) -> tuple[pd.DataFrame, Co
     index = frame.index
     levels = [index.get_level_values(level) for level in range(index.nlevels)]
     dated = [isinstance(level, pandas.DatetimeIndex | pandas.PeriodIndex) for level in levels]
+    if index.nlevels > 1 and not any(dated):
+        dated[-1] = levels[-1].dtype.kind in "iuf"  # such as (store, week)
     names = [str(level.name or ("time" if date else SERIES_ID)) for level, date in zip(levels, dated, strict=True)]
     own = {*map(str, frame.columns)}
     if index.nlevels == 1 and not (dated[0] or (levels[0].name and names[0] in columns.named and names[0] not in own)):

@@ -87,7 +87,9 @@ def _read_text(path: Path, columns: Columns) -> Series:
             # Types are inferred from the first rows; where later ones differ, every cell is read as text.
             names, table = _parse(path, sep, decimal, None, len(heading))
     except UnicodeDecodeError as error:
-        raise InputError(f"file: expected a CSV file in UTF-8, got {path}") from error
+        raise InputError(
+            f"file: expected a CSV file in UTF-8, got another encoding in {path}; save it as UTF-8"
+        ) from error
     except InputError:
         raise
     except (OSError, pyarrow.ArrowException) as error:
