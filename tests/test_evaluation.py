@@ -543,6 +543,15 @@ def test_the_fans_are_in_the_users_units() -> None:
         assert np.abs(np.asarray(line.get_ydata(), dtype=np.float64) - 1.7e9).max() < 1e3
 
 
+def test_the_lorenz_command_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["tdvae", "run", "own-data-lorenz", "--preset", "smoke", "--run-dir", str(tmp_path / "run")]
+    monkeypatch.setattr("sys.argv", command)
+    cli.main()
+    nll = json.loads((tmp_path / "run" / "own_data_lorenz.json").read_text())["measures"]["nll"]
+    assert set(nll) == {"lorenz"}
+    assert nll["lorenz"]["limit"]["1"]["mean"] < nll["lorenz"]["climatology"]["1"]["mean"]
+
+
 def test_the_own_data_command_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "sys.argv", ["tdvae", "run", "own-data", "--preset", "smoke", "--run-dir", str(tmp_path / "run")]
@@ -560,4 +569,4 @@ def test_the_own_data_command_end_to_end(tmp_path: Path, monkeypatch: pytest.Mon
     weights = measures["weights"]["lorenz_gaps"]
     assert sum(weights[name]["1"]["mean"] for name in weights) == pytest.approx(1)
     assert measures["seconds"]["pendulum"]["mean"] > 0
-    assert (tmp_path / "run" / "own_data.png").exists()
+    assert all((tmp_path / "run" / f"own_data{part}.png").exists() for part in ("", "_fans"))

@@ -442,6 +442,13 @@ def test_learning_rate_warmup_and_decay() -> None:
     assert rate_factor(TrainConfig(steps=100), 99) == 1
 
 
+def test_a_restart_anneals_twice() -> None:
+    config = TrainConfig(steps=150, schedule="restart")
+    factors = [rate_factor(config, step) for step in range(150)]
+    assert [step for step, factor in enumerate(factors) if factor == 1] == [0, 50]
+    assert max(factors[49], factors[149]) < 0.002
+
+
 def test_muon_updates_inner_matrices_and_orthogonalises_them() -> None:
     optimizers = make_optimizers(QUICK, learner())
     assert isinstance(optimizers[1], Muon)

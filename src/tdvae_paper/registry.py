@@ -25,6 +25,7 @@ EXPERIMENTS: dict[str, str] = {
     "minipacman-map": "tdvae_paper.minipacman:MAP",
     "minipacman-shared-futures": "tdvae_paper.minipacman:SHARED_FUTURES",
     "own-data": "tdvae_paper.own_data:EXPERIMENT",
+    "own-data-lorenz": "tdvae_paper.own_data:LORENZ",
     "composition": "tdvae_paper.composition:EXPERIMENT",
     "first-person": "tdvae_paper.first_person.experiment:EXPERIMENT",
     "agents": "tdvae_paper.agents:EXPERIMENT",

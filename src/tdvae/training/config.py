@@ -41,7 +41,8 @@ class TrainConfig:
     # Lower values suit data that change during training, as in a curriculum.
     adam_beta2: Annotated[float, Range(above=0, below=1)] = 0.999
     muon_learning_rate: PositiveNumber = 0.01
-    schedule: Literal["constant", "cosine"] = "constant"  # cosine: decays to 0 at the last step
+    # cosine: decays to 0 at the last step; restart: does so after a third of the steps, too, and starts anew from there
+    schedule: Literal["constant", "cosine", "restart"] = "constant"
     warmup: NonNegative = 0  # steps of linear warm-up
     clip: PositiveNumber = 10.0  # maximum gradient norm
     kl_start: Share = 1.0  # initial weight of all loss terms but the observation's; it grows linearly to 1
@@ -76,7 +77,10 @@ def rate_factor(config: TrainConfig, step: int) -> float:
     warm = min(1.0, (step + 1) / (config.warmup + 1))
     if config.schedule == "constant":
         return warm
-    return warm * 0.5 * (1 + math.cos(math.pi * step / config.steps))
+    progress = step / config.steps
+    if config.schedule == "restart":  # a warm restart (Loshchilov & Hutter 2017)
+        progress = 3 * progress if progress < 1 / 3 else (3 * progress - 1) / 2
+    return warm * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def kl_weight(config: TrainConfig, step: int) -> float:

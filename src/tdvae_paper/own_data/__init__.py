@@ -1,5 +1,5 @@
-"""Forecasts of five data sets by the recipe of `tdvae fit`, beside simple forecasters and what else one might use."""
+"""Forecasts of data sets by the recipe of `tdvae fit`, beside simple forecasters and what else one might use."""
 
-from tdvae_paper.own_data.experiment import OwnDataSets
+from tdvae_paper.own_data.experiment import Lorenz, OwnDataSets
 
-EXPERIMENT = OwnDataSets()
+EXPERIMENT, LORENZ = OwnDataSets(), Lorenz()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tdvae.forecasting import Forecaster, OwnData, fit_forecaster
 from tdvae.forecasting.evaluation import (
@@ -42,6 +42,7 @@ SETS = {
 }
 LONGEST = {"japanese_vowels": 7, "two_seasons": 48}  # the shortest vowel has 7 steps, a day 48
 SIZES = {"pendulum": (400, 60), "lorenz": (300, 100), "lorenz_gaps": (300, 100), "two_seasons": (12, 336)}
+LORENZ_STEPS = 1_500  # where they are measured apart
 STEPS = {"elnino": 100, "sunspots": 100, "co2": 100, "two_seasons": 400}  # few numbers, and long windows
 OTHERS = {"limit": "limit (particle filter)", "auto_arima": "AutoARIMA", "auto_ets": "AutoETS"}
 MEMBERS = {"latent": "TD-VAE", "observed": "TD-VAE with observed state"}
@@ -137,18 +138,32 @@ class OwnDataSets(Experiment[Preset]):
         }
 
     def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
-        from tdvae_paper.own_data.figure import draw
+        from tdvae_paper.own_data.figure import draw_fans, draw_skill
 
-        shown = {run.task.variant: run for run in reversed(runs)}
-        found = {}
+        first = {run.task.variant: run for run in reversed(runs)}
+        shown, longest = {}, {}
         for name in preset.sets:
-            task, forecaster = shown[name].task, Forecaster.load(shown[name].folder)
-            own = preset.data(task)
-            assert forecaster.stack is not None
-            evaluation = _evaluation(preset, own, forecaster, task.seed)
+            own, stack = preset.data(first[name].task), Forecaster.load(first[name].folder).stack
+            assert stack is not None
             origins = evaluation_origins(own.test, own.longest_jump)
-            found[name] = (SETS[name], forecaster.stack, own.test.sequences, origins, evaluation)
-        return [draw(folder / f"{self.name}.png", found, content["measures"], {**LABELS, **OTHERS})]
+            shown[name] = (SETS[name], stack, own.test.sequences, origins)
+            longest[name] = max(map(int, content["measures"]["nll"][name]["combination"]))
+        titles = {name: SETS[name] for name in preset.sets}
+        return [
+            draw_skill(folder / f"{self.name}.png", content["measures"], titles, {**LABELS, **OTHERS}),
+            draw_fans(folder / f"{self.name}_fans.png", shown, longest),
+        ]
+
+
+class Lorenz(OwnDataSets):
+    """The set that has what TD-VAE is made for: noise, and observations that show a part of the state."""
+
+    name = "own_data_lorenz"
+    title = "forecasts of Lorenz' system"
+    presets: ClassVar[dict[str, Preset]] = {
+        "smoke": replace(PRESETS["smoke"], sets=("lorenz",), sizes={"lorenz": (20, 24)}),
+        "cpu": Preset(("lorenz",), steps=LORENZ_STEPS, peers=False),
+    }
 
 
 def _fit(

@@ -219,7 +219,11 @@ def _model(data: Sequences | OwnData, longest_jump: int, kind: NetworkKind, opti
 
 
 def _train_config(model: Model, seed: int, batch_size: int | None) -> TrainConfig:
-    """The optimiser and the batches; those of pictures are the first-person experiment's."""
+    """The optimiser and the batches; those of pictures are the first-person experiment's.
+
+    A next-step predictor learns fast, and overfits in a long training before the rates have decayed. With a restart its
+    forecasts of the validation part choose between a short training and a longer one.
+    """
     pictures = isinstance(model.config, ConvTDVAEConfig)
     fast = isinstance(model, TDVAE)
     return TrainConfig(
@@ -230,7 +234,7 @@ def _train_config(model: Model, seed: int, batch_size: int | None) -> TrainConfi
         learning_rate=3e-3 if pictures else 4e-3 if fast else 2e-3,
         muon_learning_rate=0.1 if pictures else 0.02 if fast else 0.01,
         clip=10.0 if pictures else 1.0,
-        schedule="cosine",
+        schedule="cosine" if fast or pictures else "restart",
         seed=seed,
     )
 
