@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,10 @@ from tdvae.forecasting.predictors import (
     climatology,
     fit_stack,
     naive,
+    seeded,
 )
 from tdvae.forecasting.predictors.combine import calibrated, stacking_weights
+from tdvae.forecasting.predictors.gaps import steps_without_observation
 from tdvae.forecasting.predictors.networks import interpolated
 from tdvae.jumps import SemiGradient
 from tdvae.models import LSTM, Gaussian, ResidualMaps
@@ -283,6 +286,27 @@ def test_a_network_that_is_too_wide_is_narrowed() -> None:
     row = torch.arange(60)
     found = calibrated(Network(model, 5), data, Origins(row, torch.full((60,), 12), row), [1, 5])
     assert list(found.scales.values()) == pytest.approx([0.45, 0.45], abs=0.1)
+
+
+@pytest.mark.parametrize("composed", [frozenset(), frozenset({2})], ids=["jumps", "single steps"])
+def test_a_forecast_from_within_a_gap_begins_before_it(composed: frozenset[int]) -> None:
+    x = _noise(2, 20).x
+    x[0, 7:10] = math.nan
+    data = tdvae.data.from_arrays(x)
+    torch.manual_seed(0)
+    network = Network(tdvae.models.for_data(data, **SMALL, state="latent"), 5, composed, {2: 1.0, 5: 1.0})
+    within, before, outside = (Origins(*torch.tensor([[row], [t], [0]])) for row, t in ((0, 10), (0, 7), (1, 10)))
+    both = Origins(*torch.tensor([[1, 0], [10, 10], [0, 1]]))
+    assert steps_without_observation(data, both).tolist() == [0, 3]
+    other = replace(network, composed=frozenset({5}) if composed else frozenset())
+    with seeded(0):
+        found = network.densities(data, within, [2])[2]
+    with seeded(0):
+        expected = other.densities(data, before, [5])[5]
+    assert torch.equal(found.mean, expected.mean)
+    means = network.densities(data, both, [2], 5_000)[2].mean
+    for one, mean in zip((outside, within), means, strict=True):  # in the order of the origins
+        assert float(network.densities(data, one, [2], 5_000)[2].mean) == pytest.approx(float(mean), abs=0.02)
 
 
 def test_what_z_adds_is_logged(data: tdvae.OwnData, run: Path) -> None:

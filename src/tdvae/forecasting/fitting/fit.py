@@ -26,6 +26,7 @@ from tdvae.forecasting.fitting.monitor import validation_origins
 from tdvae.forecasting.fitting.recipes import PATIENCE, STEPS, NetworkKind, Recipe, default_kind, recipe, schedule
 from tdvae.forecasting.forecaster import DATA_FILE, LINEAR_FILE, Forecaster, describe_stack
 from tdvae.forecasting.predictors import (
+    LEAST_BLOCKS,
     Linear,
     Network,
     Predictor,
@@ -128,7 +129,8 @@ def fit_forecaster(
 
     For vectors of numbers these are linear regressions with seasonal lags, the seasonal naive forecast, a next-step
     predictor and two TD-VAEs, one with the latent state alone and one whose state also has the last observation; of the
-    two, the one with worse forecasts is stopped early. Other data have one TD-VAE. An interrupted fit can be resumed.
+    two, the one with worse forecasts is stopped early. So are all networks if the validation part is too short to
+    weight them. Other data have one TD-VAE. An interrupted fit can be resumed.
 
     Args:
         data: from `tdvae.prepare`.
@@ -138,7 +140,8 @@ def fit_forecaster(
         minutes: a budget of processor time in place of ``steps``. It is watched while training.
         patience: a training stops after this many of its 20 validations without a better one; 0: never.
         batch_size: sequences per training step.
-        networks: the networks to train; by default all of next_step, latent and observed, if the data suit them.
+        networks: the networks to train, to their end; by default all of next_step, latent and observed, if the data
+            suit them.
         resume: continue an interrupted fit.
         info: stored in the config of the run.
         progress: what is shown: bar, lines or none.
@@ -169,8 +172,9 @@ def fit_forecaster(
         _check_same(folder, runs)
         return Forecaster.load(folder.path)
     create(folder.path)
+    share = RUNG if networks is None and _is_regression_alone(data) else 1.0
     with nullcontext() if several else locked(folder.path):
-        _train(runs, data, None if minutes is None else 60 * minutes)
+        _train(runs, data, None if minutes is None else 60 * minutes, share)
         if first:
             _finish(folder, data, runs, seed, info or {})
         if several:
@@ -202,14 +206,22 @@ def _kinds(data: OwnData, given: Sequence[NetworkKind] | None) -> tuple[NetworkK
     return tuple(sorted(kinds, key=NETWORKS.index))
 
 
-def _train(runs: dict[NetworkKind, NetworkRun], data: OwnData, seconds: float | None) -> None:
-    """Train all networks; of two TD-VAEs only the one with better forecasts after a part of the training.
+def _is_regression_alone(data: OwnData) -> bool:
+    """Whether the validation part is too short to give a network any weight."""
+    if data.encoding.kind != "vector":
+        return False
+    origins, _ = validation_origins(data.validated, data.longest_jump, MOST_ORIGINS)
+    return len(origins.block.unique()) < LEAST_BLOCKS
+
+
+def _train(runs: dict[NetworkKind, NetworkRun], data: OwnData, seconds: float | None, share: float) -> None:
+    """Train all networks, up to a share of their steps; of two TD-VAEs only the one with better forecasts after `RUNG`.
 
     The TD-VAEs start from the belief network of the trained next-step predictor.
     """
     models: dict[NetworkKind, NetworkRun] = {kind: run for kind, run in runs.items() if kind != "next_step"}
     if "next_step" in runs:
-        runs["next_step"].advance(data, 1.0, None if seconds is None else NEXT_STEP_BUDGET * seconds)
+        runs["next_step"].advance(data, share, None if seconds is None else NEXT_STEP_BUDGET * seconds)
         for run in models.values():
             run.recipe.start_from(runs["next_step"].recipe.learner.model)
     budget = None
@@ -221,7 +233,7 @@ def _train(runs: dict[NetworkKind, NetworkRun], data: OwnData, seconds: float | 
         kept: NetworkKind = "observed" if scores["observed"] < scores["latent"] - MARGIN else "latent"
         models = {kept: models[kept]}
     for run in models.values():
-        run.advance(data, 1.0, budget)
+        run.advance(data, share, budget)
 
 
 def _finish(

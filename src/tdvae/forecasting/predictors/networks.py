@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tdvae.distributions import DiagonalNormal
 from tdvae.forecasting.predictors.density import SAMPLES, Density, Normals
-from tdvae.forecasting.predictors.gaps import fill, takes_gaps
+from tdvae.forecasting.predictors.gaps import fill, steps_without_observation, takes_gaps
 from tdvae.forecasting.predictors.origins import Origins, targets
 from tdvae.likelihood import log_mean_exp, pair_log_weights
 from tdvae.models import TDVAE, Model
@@ -39,29 +39,39 @@ class Network:
         self, sequences: Sequences, at: Origins, horizons: Sequence[int], samples: int = SAMPLES
     ) -> dict[int, Density]:
         parts: dict[int, list[DiagonalNormal]] = {h: [] for h in horizons}
-        for batch in at.batches(max(1, MOST_ROWS // samples)):
-            for h, normal in self._components(sequences, batch, horizons, samples):
-                parts[h].append(normal)
-        return {h: Normals(_spread(_joined(parts[h]), interpolated(self.scales, h, 1.0))) for h in horizons}
+        missing = steps_without_observation(sequences, at)
+        order = []
+        for gap in missing.unique().tolist():
+            order.append((missing == gap).nonzero()[:, 0])
+            for batch in at.select(order[-1]).batches(max(1, MOST_ROWS // samples)):
+                for h, normal in self._components(sequences, batch, horizons, samples, gap):
+                    parts[h].append(normal)
+        back = torch.argsort(torch.cat(order))
+        return {h: Normals(_spread(_joined(parts[h], back), interpolated(self.scales, h, 1.0))) for h in horizons}
 
     def _components(
-        self, sequences: Sequences, at: Origins, horizons: Sequence[int], samples: int
+        self, sequences: Sequences, at: Origins, horizons: Sequence[int], samples: int, gap: int
     ) -> Iterator[tuple[int, DiagonalNormal]]:
+        """The normal densities at each horizon, from origins before which nothing was observed for ``gap`` steps.
+
+        Such forecasts begin before the gap, since sampled futures show how it may go on, and a single belief does not.
+        """
+        at = replace(at, t=at.t - gap)
         chosen, belief = beliefs_at(self.model, sequences, at)
-        actions = actions_after(chosen, at, max(horizons))
+        actions = actions_after(chosen, at, max(horizons) + gap)
         state = self.model.sample_state(belief, samples)
         single = {h for h in horizons if self._is_composed(h)}
         for h in sorted(set(horizons) - single):
-            *before, last = compose(h, self.longest_jump)
+            *before, last = compose(h + gap, self.longest_jump)
             reached, done = state, 0
             for jump in before:
                 reached = self.model.transition(reached, jump, _between(actions, done, done + jump))
                 done += jump
-            yield h, _flat(self.model.predict(reached, last, _between(actions, done, h)))
-        for step in range(1, max(single, default=0) + 1):
+            yield h, _flat(self.model.predict(reached, last, _between(actions, done, h + gap)))
+        for step in range(1, max(single, default=-gap) + gap + 1):
             state = self.model.transition(state, 1, _between(actions, step - 1, step))
-            if step in single:
-                yield step, _flat(self.model.decode(state))
+            if step - gap in single:
+                yield step - gap, _flat(self.model.decode(state))
 
     def _is_composed(self, h: int) -> bool:
         """Whether a forecast is made of single steps: as at the nearest horizon that was scored."""
@@ -136,8 +146,10 @@ def _flat(distribution: object) -> DiagonalNormal:
     return DiagonalNormal(distribution.mean.flatten(2).double(), distribution.log_sigma.flatten(2).double())
 
 
-def _joined(parts: list[DiagonalNormal]) -> DiagonalNormal:
-    return DiagonalNormal(torch.cat([p.mean for p in parts], 1), torch.cat([p.log_sigma for p in parts], 1))
+def _joined(parts: list[DiagonalNormal], order: Tensor) -> DiagonalNormal:
+    """The densities of all origins, in this order."""
+    mean, log_sigma = torch.cat([p.mean for p in parts], 1), torch.cat([p.log_sigma for p in parts], 1)
+    return DiagonalNormal(mean[:, order], log_sigma[:, order])
 
 
 def _spread(normal: DiagonalNormal, scale: float) -> DiagonalNormal:
