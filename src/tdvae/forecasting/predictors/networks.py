@@ -39,26 +39,28 @@ class Network:
         self, sequences: Sequences, at: Origins, horizons: Sequence[int], samples: int = SAMPLES
     ) -> dict[int, Density]:
         parts: dict[int, list[DiagonalNormal]] = {h: [] for h in horizons}
-        missing = steps_without_observation(sequences, at)
         order = []
-        for gap in missing.unique().tolist():
-            order.append((missing == gap).nonzero()[:, 0])
-            for batch in at.select(order[-1]).batches(max(1, MOST_ROWS // samples)):
-                for h, normal in self._components(sequences, batch, horizons, samples, gap):
+        missing = steps_without_observation(sequences, at)
+        for rows in torch.arange(len(at)).split(max(1, MOST_ROWS // samples)):
+            start = replace(at.select(rows), t=(at.t - missing)[rows])
+            chosen, belief = beliefs_at(self.model, sequences, start)
+            for gap in missing[rows].unique().tolist():
+                index = (missing[rows] == gap).nonzero()[:, 0]
+                order.append(rows[index])
+                actions = actions_after(chosen.select(index), start.select(index), max(horizons) + gap)
+                for h, normal in self._components(belief[index], actions, horizons, samples, gap):
                     parts[h].append(normal)
         back = torch.argsort(torch.cat(order))
         return {h: Normals(_spread(_joined(parts[h], back), interpolated(self.scales, h, 1.0))) for h in horizons}
 
     def _components(
-        self, sequences: Sequences, at: Origins, horizons: Sequence[int], samples: int, gap: int
+        self, belief: Belief, actions: Tensor | None, horizons: Sequence[int], samples: int, gap: int
     ) -> Iterator[tuple[int, DiagonalNormal]]:
-        """The normal densities at each horizon, from origins before which nothing was observed for ``gap`` steps.
+        """The normal densities at each horizon, from beliefs that are ``gap`` steps older than the origin.
 
-        Such forecasts begin before the gap, since sampled futures show how it may go on, and a single belief does not.
+        If nothing was observed in these steps, sampled futures show how they may have gone on, and a single belief at
+        the origin would not.
         """
-        at = replace(at, t=at.t - gap)
-        chosen, belief = beliefs_at(self.model, sequences, at)
-        actions = actions_after(chosen, at, max(horizons) + gap)
         state = self.model.sample_state(belief, samples)
         single = {h for h in horizons if self._is_composed(h)}
         for h in sorted(set(horizons) - single):
