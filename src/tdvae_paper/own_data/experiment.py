@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from tdvae.forecasting import Forecaster, OwnData, fit_forecaster
 from tdvae.forecasting.evaluation import (
@@ -160,7 +160,7 @@ class Lorenz(OwnDataSets):
 
     name = "own_data_lorenz"
     title = "forecasts of Lorenz' system"
-    presets: ClassVar[dict[str, Preset]] = {
+    presets = {  # noqa: RUF012
         "smoke": replace(PRESETS["smoke"], sets=("lorenz",), sizes={"lorenz": (20, 24)}),
         "cpu": Preset(("lorenz",), steps=LORENZ_STEPS, peers=False),
     }

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tdvae.errors import InputError
 from tdvae.forecasting.reading.cells import guess_decimal, null_values
-from tdvae.forecasting.reading.frames import first_repeated, from_frame, require_pandas
+from tdvae.forecasting.reading.frames import from_frame, require_pandas
+from tdvae.forecasting.reading.long_format import first_repeated
 from tdvae.forecasting.series import Columns, Series
 from tdvae.storage.files import check_content, most_content
 
