@@ -7,13 +7,10 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-import numpy as np
 import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
-import tdvae
 from tdvae.explorer.answers import Explorer
 from tdvae.explorer.server import application, bind
 
@@ -69,16 +66,3 @@ def set_value(page: Page, name: str, value: float, event: str) -> None:
     """Set a control as a visitor does."""
     code = "([id, value, event]) => { const e = document.getElementById(id); e.value = value; %s }"
     page.evaluate(code % "e.dispatchEvent(new Event(event));", [name, value, event])
-
-
-def wave_run(folder: Path, seed: int = 0, scale: float = 100.0) -> Path:
-    """A short training on two channels with one known input, in units far from those of the model."""
-    generator = np.random.default_rng(seed)
-    t = np.arange(24)
-    price = generator.uniform(-1, 1, (20, 24, 1))
-    rate = generator.uniform(0.2, 0.6, (20, 1))
-    first = np.sin(rate * t) + price[..., 0]
-    x = 5_000 + scale * np.stack([first, np.cos(rate * t)], axis=-1) + generator.normal(0, 1, (20, 24, 2))
-    data = tdvae.prepare({"x": x, "actions": price}, longest_jump=3)
-    tdvae.recipe(data, steps=4, state="latent").fit(data, run_dir=folder, progress="none")
-    return folder

@@ -5,23 +5,28 @@ Also takes the screenshots of the documentation.
 
 from __future__ import annotations
 
-import gc
+import os
 import random
-import resource
+import re
+import signal
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import httpx
 import numpy as np
 import tyro
 from playwright.sync_api import Browser, Page
 
-from tdvae.explorer.answers import Explorer
 from tdvae.reporting.results import results, write_results
-from tests.explorer_pages import opened, served, set_value, settle, started_browser
+from tdvae.saved import shipped_names
+from tests.explorer_pages import opened, set_value, settle, started_browser
 from tests.test_explorer import wave_run
 
 SHOTS = {
@@ -36,29 +41,27 @@ SHOTS = {
 OFTEN = {"t": 20, "dt": 20, "key": 20, "sequence": 6, "again": 4, "colour": 3, "model": 3, "compare": 2, "theme": 2}
 OFTEN |= {"samples": 4, "link": 2, "point": 6, "play": 2}
 KEYS = ("ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "[", "]", "Shift+ArrowRight")
+STEPS = 60  # of the slider, for the times of each model
+
+
+@contextmanager
+def exploring(*arguments: str) -> Iterator[tuple[str, int]]:
+    """`tdvae explore` in a process of its own: its address and the number of the process."""
+    command = [sys.executable, "-m", "tdvae", "explore", *arguments, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        found = re.search(r"http://[^/]+", process.stdout.readline())
+        assert found is not None
+        try:
+            yield found[0], process.pid
+        finally:
+            process.send_signal(signal.SIGINT)
 
 
 def interact(page: Page, seed: int) -> str:
     """One random thing that a visitor may do. Few wait for the answer; most come while others are under way."""
     chance = random.Random(seed)
-    what = chance.choices(
-        [
-            "t",
-            "dt",
-            "key",
-            "sequence",
-            "again",
-            "colour",
-            "model",
-            "compare",
-            "theme",
-            "samples",
-            "link",
-            "point",
-            "play",
-        ],
-        [20, 20, 20, 6, 4, 3, 3, 2, 2, 4, 2, 6, 2],
-    )[0]
+    what = chance.choices(list(OFTEN), list(OFTEN.values()))[0]
     if what in ("t", "dt"):
         page.evaluate(
             "([id, share]) => { const e = document.getElementById(id);"
@@ -86,52 +89,55 @@ def interact(page: Page, seed: int) -> str:
     return what
 
 
-def memory(page: Page) -> dict[str, float]:
-    """Megabytes of the page's objects and of this process, and the number of nodes, after collecting garbage."""
+def memory(page: Page, server: int) -> dict[str, float]:
+    """Megabytes of the page's objects after collecting garbage, its number of nodes, and megabytes of the server."""
     settle(page)
     session = page.context.new_cdp_session(page)
     session.send("HeapProfiler.collectGarbage")
     counted = session.send("Memory.getDOMCounters")
     heap = session.send("Runtime.getHeapUsage")
     session.detach()
-    gc.collect()
-    resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    resident = int(Path(f"/proc/{server}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return {"page_mb": heap["usedSize"] / 1e6, "nodes": float(counted["nodes"]), "server_mb": resident / 1e6}
 
 
-def response_times(page: Page, address: str) -> dict[str, dict[str, float]]:
+def response_times(page: Page, address: str, name: str) -> dict[str, float]:
     """Milliseconds from a slider step to its answer, as the page itself measures them: median and 95 %."""
-    found: dict[str, dict[str, float]] = {}
-    for name, count in (("oscillator", 60), ("moving_mnist", 19)):
-        opened(page, f"{address}/#model={name}")
-        shown = []
-        for t in range(1, count):
-            page.evaluate(
-                "(t) => { const e = document.getElementById('t'); e.value = t; e.dispatchEvent(new Event('input')); }",
-                t,
-            )
-            settle(page)
-            shown.append(float(page.inner_text("#timing").split()[2]))
-        found[name] = {"median": float(np.median(shown)), "95%": float(np.quantile(shown, 0.95))}
-    return found
+    opened(page, f"{address}/#model={name}")
+    last = int(page.get_attribute("#t", "max") or 0)
+    shown = []
+    for t in range(1, min(STEPS, last)):
+        set_value(page, "t", t, "input")
+        settle(page)
+        shown.append(float(page.inner_text("#timing").split()[2]))
+    return {"median": float(np.median(shown)), "95%": float(np.quantile(shown, 0.95))}
 
 
-def processor_times(explorer: Explorer) -> dict[str, float]:
-    """Milliseconds of one core for the answer to a slider step: the median, whatever else the machine does."""
-    found = {}
-    for name, last in (("oscillator", 120), ("moving_mnist", 19)):
-        spent = []
-        for t in range(last):
-            begin = time.process_time()
-            explorer.answer("jump", {"model": name, "t": str(t), "dt": "8"})
-            spent.append(1e3 * (time.process_time() - begin))
-        found[name] = float(np.median(spent))
-    return found
+def processor_time(address: str, server: int, name: str) -> float:
+    """Milliseconds of one core that the server takes for the answer to a slider step."""
+
+    def spent() -> float:
+        fields = Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()
+        return 1e3 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    with httpx.Client(base_url=address, timeout=600) as client:
+        model = client.get("/api/model", params={"model": name}).json()
+        dt = min(8, model["longest_request"])
+
+        def answer(t: int) -> None:
+            client.get("/api/jump", params={"model": name, "t": t, "dt": dt}).raise_for_status()
+
+        answer(0)  # the first one prepares the others
+        steps, begin = range(1, min(STEPS, model["lengths"][0] - dt)), spent()
+        for t in steps:
+            answer(t)
+    return (spent() - begin) / len(steps)
 
 
 def screenshots(browser: Browser, address: str, folder: Path) -> None:
     for name, (link, width, theme) in SHOTS.items():
         page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=theme)  # type: ignore[arg-type]
+        page.set_default_timeout(120_000)
         opened(page, f"{address}/{link}")
         page.wait_for_timeout(300)
         page.screenshot(path=folder / f"{name}.png", full_page=True)
@@ -150,30 +156,28 @@ class Soak:
     """Take the screenshots, and leave the rest as it is."""
 
     def run(self) -> None:
-        if self.only_screenshots and self.out is not None:
-            with started_browser() as browser, served(Explorer.of()) as address:
-                screenshots(browser, address, self.out)
-            return
-        begin = time.monotonic()
+        begin, measures = time.monotonic(), {}
         with TemporaryDirectory() as folder, started_browser() as browser:
-            runs = [wave_run(Path(folder) / "first"), wave_run(Path(folder) / "second", seed=1)]
-            explorer = Explorer.of(str(runs[0]), str(runs[1]))
-            with served(explorer) as address:
-                measures = self.soak(browser, address)
-            shipped = Explorer.of()
-            measures["processor_milliseconds"] = processor_times(shipped)
-            with served(shipped) as address:
-                page = browser.new_page(viewport={"width": 1280, "height": 900})
-                measures["milliseconds"] = response_times(page, address)
+            if not self.only_screenshots:
+                runs = [str(wave_run(Path(folder) / name, seed)) for seed, name in enumerate(("first", "second"))]
+                with exploring(runs[0], "--compare", runs[1]) as (address, server):
+                    measures = self.soak(browser, address, server)
+            with exploring() as (address, server):
+                if not self.only_screenshots:
+                    page, names = browser.new_page(viewport={"width": 1280, "height": 900}), shipped_names()
+                    page.set_default_timeout(120_000)
+                    measures["milliseconds"] = {name: response_times(page, address, name) for name in names}
+                    measures["processor_milliseconds"] = {n: processor_time(address, server, n) for n in names}
+                    page.close()
                 if self.out is not None:
                     screenshots(browser, address, self.out)
-        print(measures)
-        if self.out is not None:
+        if self.out is not None and not self.only_screenshots:
             content = results("explorer", "full", [0], time.monotonic() - begin, [measures], {})
             content["command"] = " ".join(["python -m tests.explorer_soak", *sys.argv[1:]])
             write_results(self.out / "explorer.json", content)
+        print(measures)
 
-    def soak(self, browser: Browser, address: str) -> dict[str, Any]:
+    def soak(self, browser: Browser, address: str, server: int) -> dict[str, Any]:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.set_default_timeout(120_000)
         problems: list[str] = []
@@ -194,9 +198,9 @@ class Soak:
                 print(f"{number + 1} interactions, {len(problems)} problems", flush=True)
             if number == self.interactions // 4:  # everything has been opened by then
                 page.evaluate("() => { location.hash = '#model=oscillator&t=60&dt=20'; }")
-                settled = memory(page)
+                settled = memory(page, server)
         page.evaluate("() => { location.hash = '#model=oscillator&t=60&dt=20'; }")
-        after = memory(page)
+        after = memory(page, server)
         page.close()
         for problem in sorted(set(problems)):
             print(problem)

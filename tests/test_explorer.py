@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import math
 import random
@@ -20,24 +22,29 @@ import httpx
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import tdvae
 from tdvae import cli, saved
+from tdvae.codec import ConvCodecConfig, save_codec
 from tdvae.data import OscillatorSettings, simulate
+from tdvae.envs.minipacman import record
+from tdvae.envs.minipacman.maze import FREE
 from tdvae.exact import OscillatorOracle
-from tdvae.explorer import export
+from tdvae.explorer import export, worlds
 from tdvae.explorer.adapters import inputs_of
 from tdvae.explorer.answers import Explorer, Source
 from tdvae.explorer.command import explore
 from tdvae.explorer.futures import actions_of
 from tdvae.explorer.latest import Latest, SupersededError
-from tdvae.explorer.maze import MazeBelief
-from tdvae.explorer.oracles import ExactOscillator
+from tdvae.explorer.maze import GhostBeliefs, MazeBelief
+from tdvae.explorer.references import MOST_KEPT, ExactOscillator
 from tdvae.explorer.requests import parse, text_of
 from tdvae.explorer.server import bind, is_loopback
 from tdvae.explorer.subjects import PictureLayout, on_sequences_of
 from tdvae.forecasting.preparation import Covariate
-from tdvae.models import Classes, GatedMaps
+from tdvae.models import Classes, GatedMaps, Gaussian
+from tdvae_paper.minipacman.probes import SKIPPED
 from tests.explorer_pages import served
 
 SHIPPED = "oscillator"
@@ -129,6 +136,17 @@ def test_without_observations_the_exact_density_is_the_marginal() -> None:
     assert found.batch_shape == (2, 2)
     x = torch.tensor([[0.3], [0.9]]).double()
     assert torch.allclose(found.log_prob(x.expand(2, 2))[:, 1], oracle.marginal(49).log_prob(x)[:, 0])
+
+
+def test_filtering_goes_on_from_an_earlier_posterior() -> None:
+    """The same after any other question, and the store of posteriors stays small."""
+    x = simulate(OscillatorSettings(), 3, seed=6).x
+    exact = ExactOscillator(OscillatorSettings())
+    for t in [*range(1, 120, 7), 100, 50, 3]:
+        bank = (exact._coarse if t < 40 else exact._fine).bank
+        expected = [bank.predict(bank.filter(x[:, :t]), dt).quantile(0.3) for dt in (0, 9)]
+        assert torch.allclose(exact.densities(x[:, :t], [0, 9]).quantile(0.3), torch.cat(expected, 1), atol=1e-4)
+    assert len(exact._posteriors) <= MOST_KEPT
 
 
 def test_same_query_has_the_same_answer_and_another_seed_another(explorer: Explorer) -> None:
@@ -285,10 +303,9 @@ def test_cloud_has_the_recorded_quantities(explorer: Explorer) -> None:
 
 
 def frames(packed: dict[str, Any]) -> np.ndarray[Any, Any]:
-    import base64
-
-    pixels = np.frombuffer(base64.b64decode(packed["bytes"]), np.uint8)
-    return pixels.reshape(packed["count"], packed["height"], packed["width"], packed["colours"])
+    with Image.open(io.BytesIO(base64.b64decode(packed["image"]))) as sheet:
+        pixels = np.array(sheet)
+    return pixels.reshape(packed["count"], packed["height"], packed["width"], -1)
 
 
 def test_pictures_show_the_digit(explorer: Explorer) -> None:
@@ -379,13 +396,55 @@ def test_minipacman(weights: Path, observed_state: bool) -> None:
     assert (seen[:, 2, 2] == (0, 255, 0)).all()  # Pacman is in the middle of every frame
     jump = ask(explorer, "jump", model="game", t=4, dt=1, samples=3, edits="0:2:1:1")
     assert frames(jump["end"]).shape == (3, 5, 5, 3)
+    maze = ask(explorer, "maze", model="game", t=11)
+    assert maze["learned"] is None  # nothing reads the belief
+    assert np.sum(maze["exact"]) == pytest.approx(1, abs=1e-3)
+    assert np.array(maze["exact"])[tuple(maze["ghost"])] > 0
+    assert not np.array(maze["exact"])[np.array(maze["walls"])].any()
     assert ask(explorer, "model", model="game")["inputs"][0]["labels"] == ["stay", "right", "up", "left", "down"]
     assert set(ask(explorer, "cloud", model="game")["colours"]) >= {"food left", "time"}
 
 
+def test_reader_of_the_belief_about_the_ghost() -> None:
+    """It is asked where the ghost is while it is out of sight; in view it is plain to see."""
+    recording = record(2, 30, seed=3)
+    model = tdvae.models.build(tdvae.TDVAEConfig(event_shape=(5, 5), actions=5, decoder=Classes(7)))
+    source = GhostBeliefs(model, recording, lambda codes, about: torch.zeros(len(codes), len(FREE)))
+    assert source.at(0, SKIPPED).learned is None  # readers are fitted to later frames
+    for t in range(SKIPPED + 1, 31):
+        found = source.at(1, t)
+        assert found.learned is not None
+        assert found.ghost is not None
+        if found.in_view[found.ghost]:
+            assert found.learned[found.ghost] == 1
+        else:
+            assert len(np.unique(found.learned[~found.walls & ~found.in_view])) == 1
+            assert found.learned[found.in_view].sum() < 1e-6
+
+
+@pytest.mark.parametrize("actions", [0, 3])
+def test_corridors_are_seen_through_the_codec(weights: Path, actions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worlds, "WALKS", 2)
+    codec = ConvCodecConfig((3, 32, 32), 8, (8, 8, 16)).build().eval()
+    config = tdvae.TDVAEConfig(event_shape=(8,), actions=actions, decoder=Gaussian(noise="predicted"))
+    path = saved.ship(tdvae.models.build(config), "walk", {"experiment": "first_person_corridors"}, weights)
+    save_codec(codec, path / "codec")
+    explorer = Explorer.of("walk")
+    seen = frames(ask(explorer, "sequence", model="walk")["frames"])
+    assert seen.shape == (worlds.WALK_STEPS, 32, 32, 3)
+    jump = ask(explorer, "jump", model="walk", t=9, dt=5, samples=2)
+    assert frames(jump["end"]).shape == (2, 32, 32, 3)
+    inputs = ask(explorer, "model", model="walk")["inputs"]
+    assert [each["labels"] for each in inputs] == [["forward", "turn left", "turn right"]] * bool(actions)
+    if actions:
+        edited = ask(explorer, "jump", model="walk", t=9, dt=5, samples=2, edits="0:1:1:5")
+        assert edited["end"] != jump["end"]
+        assert edited["now"] == jump["now"]
+
+
 def test_pendulum(weights: Path) -> None:
     model = tdvae.models.build(tdvae.TDVAEConfig(event_shape=(2,), actions=1))
-    saved.ship(model, "swing", {"experiment": "pendulum", "longest_jump": 4}, weights)
+    saved.ship(model, "swing", {"experiment": "composition", "data": "pendulum", "longest_jump": 4}, weights)
     explorer = Explorer.of("swing")
     answers = [ask(explorer, "jump", model="swing", t=9, dt=3, edits=f"0:{torque}:1:3") for torque in (-2, 2)]
     assert answers[0]["end"]["samples"] != answers[1]["end"]["samples"]
@@ -623,8 +682,18 @@ def test_export_refuses_a_folder_with_something_in_it(explorer: Explorer, tmp_pa
     (tmp_path / "mine.txt").write_text("keep")
     with pytest.raises(tdvae.InputError, match="--export: expected a new or empty folder"):
         export.write(explorer, tmp_path)
-    with pytest.raises(tdvae.InputError, match="--export: expected one model or the gallery, got --compare"):
-        export.write(explorer, tmp_path / "new")
+
+
+@pytest.mark.usefixtures("small_grid")
+def test_export_of_two_models_has_both_on_the_sequences_of_the_first(explorer: Explorer, tmp_path: Path) -> None:
+    export.write(explorer, tmp_path / "site")
+    text = (tmp_path / "site" / "data" / "waves-0.js").read_text()
+    answers = json.loads(text.removeprefix("Object.assign(tdvaeExport.answers, ").removesuffix(");\n"))
+    for model in ("waves", "others"):
+        key = text_of(parse({"model": model, "of": "waves", "t": "5", "dt": "3"}))
+        expected = ask(explorer, "jump", model=model, of="waves", t=5, dt=3)
+        assert answers[f"jump?{key}"]["end"]["samples"] == expected["end"]["samples"]
+    assert '"pair":"waves,others"' in (tmp_path / "site" / "export.js").read_text()
 
 
 def test_modules_of_the_page_can_be_joined() -> None:

@@ -28,6 +28,8 @@ class SavedModel:
     model: Model
     source: str
     info: dict[str, Any]
+    folder: Path
+    """Where it was found. A codec or a reader that belongs to the model is in a folder of its own there."""
 
 
 def shipped_names() -> list[str]:
@@ -58,12 +60,13 @@ def load_saved(run_or_name: str | Path) -> SavedModel:
         saved = checkpoint.best_or_newest(path / "checkpoints")
         # The keys of a learner's weights start with "model.".
         weights = {name.removeprefix("model."): value for name, value in saved.tensors["weights"].items()}
-        return SavedModel(_build_model(config["model"], weights, str(path)), str(path), config["info"])
+        return SavedModel(_build_model(config["model"], weights, str(path)), str(path), config["info"], path)
     name = str(run_or_name)
     if name not in shipped_names():
         raise InputError(f"run or name: expected a run folder or one of {shipped_names()}, got {name!r}")
     saved = checkpoint.load(WEIGHTS / name)
-    return SavedModel(_build_model(saved.state["model"], saved.tensors["weights"], name), name, saved.state["info"])
+    model = _build_model(saved.state["model"], saved.tensors["weights"], name)
+    return SavedModel(model, name, saved.state["info"], WEIGHTS / name)
 
 
 @checked

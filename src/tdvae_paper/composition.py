@@ -7,7 +7,7 @@ of composition with and without that option, on a pendulum with hidden velocity 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -93,8 +93,11 @@ class Composition(Experiment[Preset]):
 
     def training(self, preset: Preset, task: Task) -> Training:
         train, validation, _ = parts(preset, task)
-        observed_state = task.variant.endswith("observed_state")
-        return curriculum(train, validation, AHEAD, preset.steps, task.seed, observed_state, **preset.model)
+        name, _, state = task.variant.partition(",")
+        training = curriculum(
+            train, validation, AHEAD, preset.steps, task.seed, state == "observed_state", **preset.model
+        )
+        return replace(training, info={"data": name, "longest_jump": AHEAD})
 
     @torch.no_grad()
     def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:

@@ -12,23 +12,18 @@ import numpy as np
 import torch
 from PIL import Image
 
-from tdvae.explorer.library import (
-    Covariate,
-    Digits,
-    Forecaster,
-    InputError,
-    OscillatorSettings,
-    SavedModel,
-    Sequences,
-    derive_seed,
-    draw_sequences,
-    from_arrays,
-    load_saved,
-    simulate,
-)
-from tdvae.explorer.oracles import ExactOscillator
+from tdvae.data import OscillatorSettings, from_arrays, simulate
+from tdvae.errors import InputError
+from tdvae.explorer.references import ExactOscillator
 from tdvae.explorer.subjects import Input, PictureLayout, Subject, Units
-from tdvae.explorer.worlds import minipacman, pendulum
+from tdvae.explorer.worlds import corridors, minipacman, pendulum
+from tdvae.forecasting.forecaster import Forecaster
+from tdvae.forecasting.preparation import Covariate
+from tdvae.saved import SavedModel, load_saved
+from tdvae.training.config import derive_seed
+from tdvae.types import Sequences
+from tdvae_paper.moving_mnist.mnist import Digits
+from tdvae_paper.moving_mnist.moving_digits import draw_sequences
 
 SIGNALS, PICTURES = 64, 24  # held-out sequences of simulated data
 MOST_STEPS = 2_000  # of a sequence
@@ -170,12 +165,21 @@ def _limited(sequences: Sequences, most: int) -> Sequences:
     return sequences.select(torch.arange(count) * len(sequences) // count).until(MOST_STEPS)
 
 
+def _composition(found: SavedModel, name: str) -> Subject:
+    if found.info["data"] != "pendulum":
+        raise InputError(f"run: expected the pendulum of the experiment composition, got {found.source}")
+    return pendulum(found, name)
+
+
 ADAPTERS: dict[str, Callable[[SavedModel, str], Subject]] = {
     "oscillator": _oscillator,
     "oscillator_demo_seeds": _oscillator,
     "moving_mnist": _moving_mnist,
     "minipacman": minipacman,
     "minipacman_observed_state": minipacman,
+    "minipacman_map": minipacman,
+    "minipacman_shared_futures": minipacman,
     "minipacman_jumps": minipacman,
-    "pendulum": pendulum,
+    "first_person_corridors": corridors,
+    "composition": _composition,
 }

@@ -12,13 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from tdvae.explorer import combination, pictures, signals
+from tdvae import __version__
+from tdvae.errors import InputError, TDVAEError, failure
+from tdvae.explorer import pictures, signals
 from tdvae.explorer.adapters import open_subject
 from tdvae.explorer.futures import Stop, check, longest
-from tdvae.explorer.library import InputError, TDVAEError, __version__, failure, shipped_names
+from tdvae.explorer.references import COMBINATION
 from tdvae.explorer.requests import Query, parse
 from tdvae.explorer.states import Projection
 from tdvae.explorer.subjects import Array, Subject, on_sequences_of
+from tdvae.saved import shipped_names
 
 VIEWS = ("model", "sequence", "jump", "steps", "scores", "cloud", "maze")
 SHORT_TITLES = 80  # characters
@@ -170,7 +173,7 @@ def describe(subject: Subject) -> dict[str, Any]:
         "dt_note": subject.dt_note,
         "inputs": [{"name": each.name, "classes": each.classes, "labels": each.labels} for each in subject.inputs],
         "exact": None if subject.exact is None else subject.exact.name,
-        "combination": None if subject.combination is None else combination.NAME,
+        "combination": None if subject.combination is None else COMBINATION,
         "maze": subject.maze is not None,
     }
 

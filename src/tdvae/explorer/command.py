@@ -6,7 +6,7 @@ import contextlib
 import secrets
 from pathlib import Path
 
-from tdvae.explorer.library import InputError
+from tdvae.errors import InputError
 
 MISSING = (
     "explore: expected the packages of the extra `explorer`, {name} is missing; install them with "

@@ -6,16 +6,18 @@ joined into one, and each file of answers is a script that adds them to a table.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tdvae.errors import InputError, TDVAEError
 from tdvae.explorer.answers import Explorer
-from tdvae.explorer.library import InputError, TDVAEError, write_file
 from tdvae.explorer.requests import parse, text_of
 from tdvae.explorer.subjects import Subject
+from tdvae.storage.files import write_file
 
 STATIC = Path(__file__).with_name("static")
 SEQUENCES = 3
@@ -34,25 +36,23 @@ def check_folder(folder: Path) -> None:
 def write(explorer: Explorer, folder: Path) -> tuple[int, int]:
     """Write the page of the opened model, or of all that can be opened. Returns the numbers of answers and of bytes."""
     check_folder(folder)
-    if explorer.second is not None:
-        raise InputError(
-            "--export: expected one model or the gallery, got --compare; a static page shows one at a time"
-        )
-    names = list(explorer.sources) if explorer.first is None else [explorer.first]
-    cards = [card for card in explorer.gallery()["models"] if card["name"] in names and card["problem"] is None]
+    pair = [name for name in (explorer.first, explorer.second) if name is not None]
+    cards = [card for card in explorer.gallery()["models"] if card["name"] in (pair or explorer.sources)]
+    cards = [card for card in cards if card["problem"] is None]
     content: dict[str, bytes] = {}
     grids: dict[str, Any] = {}
     count = 0
     for card in cards:
-        subject = explorer.subject(card["name"])
-        grids[card["name"]] = grid = grid_of(subject)
-        for name, answers in _files(explorer, subject, grid):
-            content[name] = f"Object.assign(tdvaeExport.answers, {_json(answers)});\n".encode()
+        name = card["name"]
+        subjects = [explorer.subject(each, name) for each in (pair if name == explorer.first else [name])]
+        grids[name] = grid = grid_of(subjects)
+        for file, answers in _files(explorer, subjects, name, grid):
+            content[file] = f"Object.assign(tdvaeExport.answers, {_json(answers)});\n".encode()
             count += len(answers)
     if not grids:
         raise InputError("--export: expected at least one model that can be opened, got none")
     gallery = {**explorer.gallery(), "models": cards}
-    about = {"gallery": gallery, "grid": grids, "answers": {}}
+    about = {"gallery": gallery, "grid": grids, "pair": ",".join(pair), "answers": {}}
     content["export.js"] = f"window.tdvaeExport = {_json(about)};\n".encode()
     content |= {"explorer.js": joined_modules().encode(), "index.html": _page().encode()}
     content |= {name: (STATIC / name).read_bytes() for name in ("style.css", "icon.svg")}
@@ -63,12 +63,13 @@ def write(explorer: Explorer, folder: Path) -> tuple[int, int]:
     return count, sum(map(len, content.values()))
 
 
-def grid_of(subject: Subject) -> dict[str, Any]:
-    """The values of the controls for which there are answers."""
+def grid_of(subjects: list[Subject]) -> dict[str, Any]:
+    """The values of the controls for which there are answers, of one model or of two on the same sequences."""
+    subject = subjects[0]
     picture = subject.kind == "picture"
     sequences = list(range(min(SEQUENCES, len(subject.sequences))))
     length = min(subject.length(each) for each in sequences)
-    jumps = [dt for dt in (PICTURE_JUMPS if picture else SIGNAL_JUMPS) if _fits(subject, dt)]
+    jumps = [dt for dt in (PICTURE_JUMPS if picture else SIGNAL_JUMPS) if all(_fits(each, dt) for each in subjects)]
     latest = length if subject.sequences.actions is None else length - max(jumps)
     times = [t for t in (PICTURE_TIMES if picture else SIGNAL_TIMES) if t <= latest]
     start = {
@@ -89,22 +90,25 @@ def _fits(subject: Subject, dt: int) -> bool:
     return dt == 1 or (dt <= subject.longest_jump and (subject.sequences.actions is None or dt <= shortest // 2))
 
 
-def _files(explorer: Explorer, subject: Subject, grid: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Answers by file: what belongs to the model, and what belongs to each sequence."""
-    name, samples = subject.name, grid["start"]["samples"]
+def _files(
+    explorer: Explorer, subjects: list[Subject], name: str, grid: dict[str, Any]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Answers by file: what belongs to a model, and what belongs to each sequence; with those of a model beside it."""
+    samples = grid["start"]["samples"]
 
-    def answered(view: str, **values: object) -> tuple[str, dict[str, Any]]:
-        query = {"model": name, **{key: str(value) for key, value in values.items()}}
+    def answered(view: str, model: str = name, **values: object) -> tuple[str, dict[str, Any]]:
+        query = {"model": model, "of": name, **{key: str(value) for key, value in values.items()}}
         return f"{view}?{text_of(parse(query))}", explorer.answer(view, query)
 
+    models = [subject.name for subject in subjects]
     pairs = [(t, dt) for t in grid["t"] for dt in grid["dt"]]
     shared = [answered("model"), answered("cloud")]
-    yield f"data/{name}.js", dict(shared + [answered("scores", t=t, dt=dt) for t, dt in pairs])
+    yield f"data/{name}.js", dict(shared + [answered("scores", m, t=t, dt=dt) for m in models for t, dt in pairs])
     for sequence in grid["sequence"]:
         found = [answered("sequence", sequence=sequence)]
-        for t, dt in pairs:
-            found += [answered(view, sequence=sequence, t=t, dt=dt, samples=samples) for view in ("jump", "steps")]
-        if subject.maze is not None:
+        for (t, dt), model, view in itertools.product(pairs, models, ("jump", "steps")):
+            found.append(answered(view, model, sequence=sequence, t=t, dt=dt, samples=samples))
+        if subjects[0].maze is not None:
             found += [answered("maze", sequence=sequence, t=t) for t in grid["t"] if t > 0]
         yield f"data/{name}-{sequence}.js", dict(found)
 

@@ -11,10 +11,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tdvae.explorer.library import DiagonalNormal, Distribution, InputError, State, compose, rollout
-from tdvae.explorer.library import seeded as drawn_from
+from tdvae.distributions import DiagonalNormal, Distribution
+from tdvae.errors import InputError
 from tdvae.explorer.requests import Query
 from tdvae.explorer.subjects import Subject
+from tdvae.forecasting.predictors import compose
+from tdvae.forecasting.predictors import seeded as drawn_from
+from tdvae.rollouts import rollout
+from tdvae.types import State, combine_states
 
 FUTURES = 64  # sampled states behind bands and scores; the first of them are drawn
 JUMPS_IN_A_ROW = 4  # a request may go this many times the longest trained jump
@@ -98,6 +102,12 @@ def single_steps(subject: Subject, state: State, dt: int, actions: Tensor | None
         state = subject.model.transition(state, 1, None if actions is None else actions[:, step : step + 1])
         states.append(state)
     return states
+
+
+def decoded(subject: Subject, states: list[State]) -> tuple[Tensor, Tensor]:
+    """The moments of what is observed in states (S, 1, size) at several times, (S, times, channels)."""
+    together = combine_states(states, lambda parts: torch.cat(parts, dim=1))
+    return moments(subject.model.decode(together), len(subject.channels))
 
 
 def moments(density: Distribution, channels: int) -> tuple[Tensor, Tensor]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import base64
+import io
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from PIL import Image
 from torch import Tensor
 
 from tdvae.explorer.futures import Clock, Stop, actions_of, belief_samples, jump, seeded, single_steps
-from tdvae.explorer.library import compose
 from tdvae.explorer.requests import Query
 from tdvae.explorer.subjects import Subject
+from tdvae.forecasting.predictors import compose
 
 COLUMNS = 12  # frames of a strip
+LARGE, QUALITY = 48, 90  # pictures of so many rows and more are sent as JPEG of this quality, smaller ones unchanged
 
 
 def jump_view(subject: Subject, query: Query, stop: Stop) -> dict[str, Any]:
@@ -57,15 +60,20 @@ def steps_view(subject: Subject, query: Query, stop: Stop) -> dict[str, Any]:
 
 def sequence_view(subject: Subject, sequence: int) -> dict[str, Any]:
     """All frames of a sequence."""
+    if subject.frames is not None:
+        return {"frames": packed(subject.frames[sequence])}
     x = subject.sequences.x[sequence, : subject.length(sequence)]
     return {"frames": _packed(subject, x)}
 
 
 def packed(pixels: npt.NDArray[np.uint8]) -> dict[str, Any]:
-    """Pictures (count, height, width, colours) as text."""
+    """Pictures (count, height, width, colours) below each other in one image file, as text."""
     count, height, width, colours = pixels.shape
-    text = base64.b64encode(np.ascontiguousarray(pixels).tobytes()).decode()
-    return {"count": count, "height": height, "width": width, "colours": colours, "bytes": text}
+    sheet = Image.fromarray(pixels.reshape(count * height, width, colours).squeeze(2 if colours == 1 else ()))
+    file, kind = io.BytesIO(), "PNG" if height < LARGE else "JPEG"
+    sheet.save(file, kind, quality=QUALITY)
+    text = base64.b64encode(file.getvalue()).decode()
+    return {"count": count, "height": height, "width": width, "type": f"image/{kind.lower()}", "image": text}
 
 
 def _columns(dt: int) -> list[int]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tdvae.explorer.library import InputError
+from tdvae.errors import InputError
 
 MOST_SAMPLES, MOST_EDITS, MOST_SEED = 24, 40, 10_000
 LONGEST_TEXT = 2_000  # of one value in a query

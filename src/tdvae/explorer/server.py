@@ -16,9 +16,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tdvae.errors import InputError, TDVAEError, failure
 from tdvae.explorer.answers import Explorer
 from tdvae.explorer.latest import BusyError, Latest, SupersededError
-from tdvae.explorer.library import InputError, TDVAEError, failure
 
 STATIC = Path(__file__).with_name("static")
 LONGEST_QUERY = 8_000  # characters

@@ -8,28 +8,33 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tdvae.explorer import combination
+from tdvae.exact import GaussianMixture
 from tdvae.explorer.futures import (
     FUTURES,
     Clock,
     Stop,
     actions_of,
     belief_samples,
+    decoded,
     jump,
     moments,
     seeded,
     single_steps,
 )
-from tdvae.explorer.library import GaussianMixture, State, compose, forecast, sample_crps
+from tdvae.explorer.references import COMBINATION, combined
 from tdvae.explorer.requests import Query
 from tdvae.explorer.states import Projection
 from tdvae.explorer.subjects import Subject, rows_of
+from tdvae.forecasting.evaluation import sample_crps
+from tdvae.forecasting.predictors import compose
+from tdvae.likelihood import forecast
+from tdvae.types import State
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)  # the ends of the 90 % and the 50 % band, and the median
 BAND_POINTS = 32  # horizons of a band
 COMBINATION_POINTS = 8  # … of the combination, which takes longer
 CURVE_POINTS = 61
-TAIL = 20  # single steps drawn after a jump
+TAIL = 12  # single steps drawn after a jump
 SCORE_DRAWS = 200
 
 
@@ -50,7 +55,7 @@ def jump_view(subject: Subject, query: Query, projection: Projection, stop: Stop
         horizons = _horizons(query.dt)
         band = subject.density(*_all_jumps(subject, state, horizons, actions), query.channel)
         stop()
-        combined = _combination(subject, query, actions)
+        combination = _combination(subject, query, actions)
     shown = slice(0, query.samples)
     density = subject.density(*arrived, query.channel)
     return {
@@ -67,7 +72,7 @@ def jump_view(subject: Subject, query: Query, projection: Projection, stop: Stop
         "evaluations": len(compose(query.dt, subject.longest_jump)),
         "futures": FUTURES,
         "exact": _exact(subject, query, horizons),
-        "combination": combined,
+        "combination": combination,
         "milliseconds": clock.spent,
     }
 
@@ -80,14 +85,13 @@ def steps_view(subject: Subject, query: Query, stop: Stop) -> dict[str, Any]:
         actions = actions_of(subject, query, query.dt)
         with clock.of("steps"):
             states = single_steps(subject, state, query.dt, actions, stop)
-            decoded = [moments(subject.model.decode(each), len(subject.channels)) for each in states]
-    mean, sigma = (torch.stack([each[part] for each in decoded], dim=1) for part in (0, 1))
+            mean, sigma = decoded(subject, states)
     horizons = _horizons(query.dt)
     chosen = torch.tensor(horizons) - 1
-    band = subject.density(mean[:, chosen, 0], sigma[:, chosen, 0], query.channel)
-    last = subject.density(mean[:, -1], sigma[:, -1], query.channel)
+    band = subject.density(mean[:, chosen], sigma[:, chosen], query.channel)
+    last = subject.density(mean[:, -1:], sigma[:, -1:], query.channel)
     return {
-        "paths": subject.in_units(mean[: query.samples, :, 0], query.channel),
+        "paths": subject.in_units(mean[: query.samples], query.channel),
         "band": {"dt": horizons, "quantiles": quantiles(band)},
         "curve": curve(last),
         "scores": _scores_here(subject, query, last),
@@ -122,8 +126,8 @@ def scores_view(subject: Subject, query: Query, stop: Stop) -> dict[str, Any]:
             found["exact"] = _scores(exact, targets[:, None])
         if subject.combination is not None and query.t > 0:
             stop()
-            (combined,) = combination.densities(subject, rows, query.t, [query.dt], actions, query.channel)
-            found["combination"] = _scores(combined, targets)
+            (density,) = combined(subject, rows, query.t, [query.dt], actions, query.channel)
+            found["combination"] = _scores(density, targets)
     return found
 
 
@@ -166,8 +170,7 @@ def _tail(subject: Subject, query: Query, end: State) -> Any:
         return []
     known = None if actions is None else actions[:, query.dt :]
     states = single_steps(subject, end[: query.samples], count, known, lambda: None)
-    means = [moments(subject.model.decode(each), len(subject.channels))[0][:, 0] for each in states]
-    return subject.in_units(torch.stack(means, dim=1), query.channel)
+    return subject.in_units(decoded(subject, states)[0], query.channel)
 
 
 def _band(subject: Subject, query: Query, now: tuple[Tensor, Tensor]) -> Any:
@@ -225,9 +228,9 @@ def _combination(subject: Subject, query: Query, actions: Tensor | None) -> dict
         return None
     horizons = _horizons(query.dt, COMBINATION_POINTS)
     rows = torch.tensor([query.sequence])
-    densities = combination.densities(subject, rows, query.t, horizons, actions, query.channel)
+    densities = combined(subject, rows, query.t, horizons, actions, query.channel)
     return {
-        "name": combination.NAME,
+        "name": COMBINATION,
         "band": {"dt": horizons, "quantiles": np.concatenate([quantiles(each) for each in densities], axis=1)},
         "curve": curve(densities[-1]),
         "scores": _scores_here(subject, query, densities[-1]),

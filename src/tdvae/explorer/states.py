@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from tdvae.explorer.futures import moments
-from tdvae.explorer.library import State
 from tdvae.explorer.pictures import packed
 from tdvae.explorer.subjects import Array, Subject, rows_of
+from tdvae.types import State
 
 POINTS, PICTURE_POINTS = 600, 240
 

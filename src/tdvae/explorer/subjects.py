@@ -12,8 +12,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tdvae.explorer.library import Belief, GaussianMixture, InputError, Model, Sequences, Stack, fill, missing_as_nan
+from tdvae.errors import InputError
+from tdvae.exact import GaussianMixture
 from tdvae.explorer.maze import MazeSource
+from tdvae.forecasting.predictors import Stack, fill
+from tdvae.models import Model
+from tdvae.types import Belief, Sequences, missing_as_nan
 
 Array = npt.NDArray[Any]
 Kind = Literal["signal", "picture"]
@@ -98,7 +102,8 @@ class Subject:
     exact: Exact | None = None
     combination: Stack | None = None  # of a run of `tdvae fit`, whose TD-VAE is the model
     maze: MazeSource | None = None
-    picture: PictureLayout | None = None
+    picture: Pictures | None = None
+    frames: npt.NDArray[np.uint8] | None = None  # (N, T, height, width, colours), if they are more than is observed
 
     @property
     def data(self) -> str:
@@ -145,6 +150,14 @@ class Subject:
     def in_units(self, x: Tensor, channel: int) -> Array:
         """One channel of (…, channels) in units, (…)."""
         return np.asarray(self.units.shift[channel] + self.units.scale[channel] * x[..., channel].double().numpy())
+
+
+class Pictures(Protocol):
+    """How a model's observation becomes a picture."""
+
+    def bytes_of(self, x: Tensor) -> npt.NDArray[np.uint8]:
+        """Observations (…, *event) as bytes (…, height, width, colours)."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ function keyOf(view, values) {
 async function fromFile(view, values) {
   if (view === "gallery") return exported.gallery;
   const key = keyOf(view, values), shared = ["model", "cloud", "scores"].includes(view);
-  const file = shared ? `data/${values.model}.js` : `data/${values.model}-${values.sequence}.js`;
+  const of = values.of ?? values.model, file = shared ? `data/${of}.js` : `data/${of}-${values.sequence}.js`;
   if (!loadedFiles.has(file)) loadedFiles.set(file, loadScript(file));
   await loadedFiles.get(file);
   if (!exported.answers[key]) throw new RequestProblem("This page was exported without this view; `tdvae explore` has all of them.");

@@ -149,11 +149,11 @@ export function drawJump(canvas, frame, view, x, jump) {
   if (!frame.bare) plot.axes();
   plot.ctx.save();
   plot.clip();
-  const { ctx } = plot, arrival = view.t + view.dt, other = otherOf(jump);
-  drawBand(plot, view.t, jump.now.band, jump.band, frame.bare ? null : other);
+  const { ctx } = plot, arrival = view.t + view.dt, other = frame.bare ? null : otherOf(jump);
+  drawBand(plot, view.t, jump.now.band, jump.band, other);
   const highest = highestOf(jump.end.curve, other?.curve);
   drawCurve(plot, arrival, jump.end.curve, themeColour("band-narrow"), themeColour("median"), [], highest);
-  if (other && !frame.bare) drawCurve(plot, arrival, other.curve, null, themeColour("exact"), [4, 3], highest);
+  if (other) drawCurve(plot, arrival, other.curve, null, themeColour("exact"), [4, 3], highest);
   drawObserved(plot, x, view.t);
   jump.now.samples.forEach((from, i) => {
     const to = jump.end.samples[i];
@@ -178,10 +178,10 @@ export function drawJump(canvas, frame, view, x, jump) {
 // Step by step: a path through every time step.
 export function drawSteps(canvas, frame, view, x, jump, steps) {
   const plot = new Plot(canvas, frame);
-  plot.axes();
+  if (!frame.bare) plot.axes();
   plot.ctx.save();
   plot.clip();
-  const { ctx } = plot, arrival = view.t + view.dt, other = otherOf(jump);
+  const { ctx } = plot, arrival = view.t + view.dt, other = frame.bare ? null : otherOf(jump);
   if (steps) {
     drawBand(plot, view.t, jump.now.band, steps.band, other);
     const highest = highestOf(steps.curve, other?.curve);
@@ -197,7 +197,7 @@ export function drawSteps(canvas, frame, view, x, jump, steps) {
   jump.now.samples.forEach((v, i) => drawMarker(ctx, i, plot.x(view.t), plot.y(v), 4));
   steps?.paths.forEach((path, i) => drawMarker(ctx, i, plot.x(arrival), plot.y(path[path.length - 1]), 5));
   plot.ctx.restore();
-  drawMoments(plot, view);
+  if (!frame.bare) drawMoments(plot, view);
 }
 
 export function ticks(low, high, count) {

@@ -3,7 +3,7 @@
 import { RequestProblem, ask, cancel, exported } from "./api.js";
 import { legendItems } from "./chart.js";
 import { CloudView } from "./cloud.js";
-import { fillGallery } from "./gallery.js";
+import { fillGallery, fillLesson } from "./gallery.js";
 import { InputRows } from "./inputs.js";
 import { allowedValues, limitView, startView } from "./limits.js";
 import { readLink, writeLink } from "./link.js";
@@ -12,8 +12,8 @@ import { prepareCanvas, shortNumber } from "./palette.js";
 import { PanelRow, sharedFrame } from "./panels.js";
 import { saveJson, savePng } from "./save.js";
 import { drawScores, scoreRows } from "./scores.js";
-import { storyOf } from "./story.js";
-import { drawSeen, unpack } from "./strips.js";
+import { outcomeOf, storyOf } from "./story.js";
+import { drawSeen, unpack, unpackAnswer } from "./strips.js";
 
 const byId = (id) => document.getElementById(id);
 const QUICK = 150; // milliseconds that steps may take while a slider moves
@@ -60,7 +60,9 @@ async function showGallery() {
   setTools(false);
   byId("timing").textContent = "";
   document.title = "tdvae explorer";
-  await fillGallery(byId("cards"), gallery.models, async (name) => startView(await describe(name)));
+  const drawPreviews = fillGallery(byId("cards"), gallery.models, async (name) => startView(await describe(name)));
+  await fillLesson(byId("lesson"), gallery.models);
+  await drawPreviews();
 }
 
 async function describe(name) {
@@ -86,8 +88,9 @@ async function open(name, link) {
   prepareControls(first, second);
   limitView(view, models[0]);
   const cloud = await ask("cloud", "cloud", { model: name });
+  const pictures = cloud && first.kind === "picture" ? await unpack(cloud.decoded.pictures) : null;
   if (number !== opened || !cloud) return;
-  cloudView.set(cloud, first.kind === "picture" ? unpack(cloud.decoded.pictures) : null, first.channels);
+  cloudView.set(cloud, pictures, first.channels);
   byId("colour").replaceChildren(...Object.keys(cloud.colours).map((each) => new Option(each, each)), new Option("no colour", "none"));
   if (!(view.colour in cloud.colours) && view.colour !== "none") view.colour = Object.keys(cloud.colours)[0];
   byId("colour").value = view.colour;
@@ -125,6 +128,7 @@ async function update() {
   showControls();
   writeLink(view);
   wanted = true;
+  rows.forEach((_, i) => cancel(`scores/${i}`));  // they would hold up the answer to this step
   if (updating) return;
   updating = true;
   try {
@@ -150,7 +154,7 @@ async function refresh() {
   if (number !== opened) return;
   const begin = performance.now();
   const queries = models.map(query), keys = queries.map((each) => JSON.stringify(each));
-  const answers = await Promise.all(models.map((model, i) => ask(`jump/${i}`, "jump", queries[i])));
+  const answers = await Promise.all(models.map(async (model, i) => unpackAnswer(await ask(`jump/${i}`, "jump", queries[i]))));
   if (number !== opened || answers.some((answer) => !answer)) return;
   const elapsed = performance.now() - begin;
   current.forEach((row, i) => {
@@ -158,7 +162,7 @@ async function refresh() {
     if (row.stepsKey !== keys[i]) row.setSteps(null, keys[i]);
   });
   cloudView.states = answers[0].states;
-  if (models[0].maze && view.t > 0) maze = await ask("maze", "maze", { model: view.model, sequence: view.sequence, t: view.t });
+  if (models[0].maze) maze = view.t > 0 ? await ask("maze", "maze", { model: view.model, sequence: view.sequence, t: view.t }) ?? maze : null;
   const steps = Promise.all(current.map((row, i) => loadSteps(row, i, queries[i], keys[i], number)));
   if (view.dt * millisecondsPerStep * models.length < QUICK) await steps;
   if (number !== opened) return;
@@ -172,8 +176,9 @@ async function refresh() {
 async function loadSequence() {
   const model = view.model, number = view.sequence, mine = opened;
   const found = await ask("sequence", "sequence", { model, sequence: number });
+  const pictures = found?.frames ? await unpack(found.frames) : null;
   if (!found || mine !== opened) return;  // another model has been opened meanwhile
-  sequence = { ...found, model, number, pictures: found.frames ? unpack(found.frames) : null };
+  sequence = { ...found, model, number, pictures };
 }
 
 async function loadSteps(row, index, values, key, number) {
@@ -181,7 +186,7 @@ async function loadSteps(row, index, values, key, number) {
   const late = setTimeout(() => { row.waiting.hidden = false; }, 250);
   busy(1);
   try {
-    const steps = await ask(`steps/${index}`, "steps", values);
+    const steps = await unpackAnswer(await ask(`steps/${index}`, "steps", values));
     if (!steps || number !== opened || row.stepsKey !== key) return;
     row.setSteps(steps, key);
     if (steps.milliseconds.steps) millisecondsPerStep = steps.milliseconds.steps / steps.evaluations;
@@ -253,13 +258,16 @@ function draw() {
   const frame = picture ? null : sharedFrame(rows, view, sequence);
   rows.forEach((row) => row.draw(view, sequence, frame));
   if (picture) drawSeen(byId("seen"), sequence.pictures, view.t);
+  byId("outcome").innerHTML = outcomeOf(view, models[0], rows[0].jump, sequence);
   cloudView.colour = view.colour;
   cloudView.draw();
   inputRows?.update(view, sequence);
+  byId("maze-panel").hidden = !maze;
   if (maze) {
-    drawMaze(byId("maze-learned"), maze, maze.learned);
-    byId("maze-exact").parentElement.hidden = !maze.exact;
-    if (maze.exact) drawMaze(byId("maze-exact"), maze, maze.exact);
+    for (const which of ["learned", "exact"]) {
+      byId(`maze-${which}`).parentElement.hidden = !maze[which];
+      if (maze[which]) drawMaze(byId(`maze-${which}`), maze, maze[which]);
+    }
     byId("maze-exact-caption").textContent = maze.divergence === null ? "Exact belief" : `Exact belief: the learned one misses ${shortNumber(maze.divergence)} nats of it`;
   }
   showScores();
@@ -291,15 +299,14 @@ function prepareControls(first, second) {
   byId("about").textContent = second ? `${first.about} A is ${first.name}, B is ${second.name}, both on the sequences of A.` : first.about;
   byId("model").value = first.name;
   const { data } = gallery.models.find((each) => each.name === first.name);
-  const others = gallery.models.filter((each) => each.name !== first.name && each.data === data);
+  const others = gallery.models.filter((each) => each.name !== first.name && each.data === data && (!exported || [first.name, each.name].join() === exported.pair));
   byId("compare").replaceChildren(new Option("nothing", ""), ...others.map((each) => new Option(each.name, each.name)));
   byId("compare").value = second?.name ?? "";
-  byId("compare-label").hidden = others.length === 0 || Boolean(exported);
+  byId("compare-label").hidden = others.length === 0;
   byId("dt-label").innerHTML = first.dt_given ? "Jump ahead by <b>δt</b> steps" : "Number of jumps";
   byId("channel-control").hidden = first.channels.length < 2 || Boolean(exported);
   byId("channel").replaceChildren(...first.channels.map((name, i) => new Option(name, i)));
   byId("seen-panel").hidden = first.kind !== "picture";
-  byId("maze-panel").hidden = !first.maze;
   maze = null;
   byId("inputs-panel").hidden = first.inputs.length === 0 || Boolean(exported);
   inputRows = first.inputs.length && !exported ? new InputRows(byId("inputs"), first, (edits) => change({ edits })) : null;
@@ -340,7 +347,7 @@ function connectControls() {
   byId("copy-link").addEventListener("click", copyLink);
   const name = () => `${view.model}-sequence-${view.sequence + 1}-t-${view.t}-dt-${view.dt}`;
   byId("save-png").addEventListener("click", () => models.length && savePng(byId("title").textContent, byId("story").textContent, [...document.querySelectorAll("#explorer .panel canvas")], name()));
-  byId("save-json").addEventListener("click", () => models.length && saveJson({ view, models, sequence: { ...sequence, pictures: undefined }, jumps: rows.map((row) => row.jump), steps: rows.map((row) => row.steps), scores }, name()));
+  byId("save-json").addEventListener("click", () => models.length && saveJson({ view, models, sequence, jumps: rows.map((row) => row.jump), steps: rows.map((row) => row.steps), scores }, name()));
   addEventListener("hashchange", () => guarded(follow));
   addEventListener("resize", draw);
   document.addEventListener("keydown", pressed);

@@ -77,6 +77,6 @@ export function shortNumber(value) {
   if (value === null || value === undefined) return "–";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size >= 1e5 || size < 1e-3) return value.toExponential(1);
-  return String(Number(value.toPrecision(3)));
+  const text = size >= 1e5 || size < 1e-3 ? value.toExponential(1) : String(Number(value.toPrecision(3)));
+  return text.replaceAll("-", "−");
 }

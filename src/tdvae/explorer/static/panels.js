@@ -2,13 +2,13 @@
 
 import { drawJump, drawSteps, frameOf } from "./chart.js";
 import { shortNumber } from "./palette.js";
-import { drawPictureJump, drawStrips, unpack } from "./strips.js";
+import { drawPictureJump, drawStrips } from "./strips.js";
 
 export class PanelRow {
   constructor(container, model, whose, cancelSteps) {
     Object.assign(this, { model, jump: null, steps: null, stepsKey: "", moment: 0 });
     this.element = document.createElement("div");
-    this.element.className = "pair";
+    this.element.className = `pair ${model.kind}`;
     this.left = panel(this.element, whose, "One jump");
     this.right = panel(this.element, whose, model.dt_given ? "Step by step" : "Jump after jump");
     this.waiting = document.createElement("div");
@@ -23,7 +23,6 @@ export class PanelRow {
 
   setJump(jump) {
     this.jump = jump;
-    if (this.model.kind === "picture") Object.assign(jump, { nowFrames: unpack(jump.now), endFrames: unpack(jump.end) });
     this.left.title.textContent = jump.evaluations > 1 ? `${jump.evaluations} jumps in a row` : "One jump";
     this.left.cost.textContent = costText(jump, "jump");
   }
@@ -31,10 +30,6 @@ export class PanelRow {
   setSteps(steps, key) {
     this.steps = steps;
     this.stepsKey = key;
-    if (steps && this.model.kind === "picture") {
-      const frames = unpack(steps.strips), columns = steps.columns.length;
-      steps.rows = Array.from({ length: frames.length / columns }, (_, row) => frames.slice(row * columns, (row + 1) * columns));
-    }
     this.right.cost.textContent = steps ? costText(steps, "steps", this.jump) : "";
   }
 

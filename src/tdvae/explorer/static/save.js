@@ -8,8 +8,13 @@ function download(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
+// Pictures are in the answers as files already.
+function withoutCanvases(name, value) {
+  return ["pictures", "nowFrames", "endFrames", "rows"].includes(name) ? undefined : value;
+}
+
 export function saveJson(content, name) {
-  download(new Blob([JSON.stringify(content, null, 1)], { type: "application/json" }), `${name}.json`);
+  download(new Blob([JSON.stringify(content, withoutCanvases, 1)], { type: "application/json" }), `${name}.json`);
 }
 
 // All panels of a page on one picture, with the title and the sentence above them.

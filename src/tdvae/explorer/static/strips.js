@@ -3,22 +3,26 @@
 import { drawMarker, prepareCanvas, themeColour } from "./palette.js";
 
 // Packed pictures of the API as canvases of their own size.
-export function unpack(pictures) {
-  const bytes = Uint8Array.from(atob(pictures.bytes), (letter) => letter.charCodeAt(0));
-  const { height, width, colours, count } = pictures;
-  return Array.from({ length: count }, (_, index) => {
-    const canvas = document.createElement("canvas");
-    canvas.width = width;
-    canvas.height = height;
-    const image = new ImageData(width, height);
-    for (let pixel = 0; pixel < height * width; pixel++) {
-      const from = (index * height * width + pixel) * colours;
-      for (let c = 0; c < 3; c++) image.data[4 * pixel + c] = bytes[from + (colours === 3 ? c : 0)];
-      image.data[4 * pixel + 3] = 255;
-    }
-    canvas.getContext("2d").putImageData(image, 0, 0);
+export async function unpack({ image, type, height, width, count }) {
+  const bytes = Uint8Array.from(atob(image), (letter) => letter.charCodeAt(0));
+  const sheet = await createImageBitmap(new Blob([bytes], { type }));
+  const pictures = Array.from({ length: count }, (_, index) => {
+    const canvas = Object.assign(document.createElement("canvas"), { width, height });
+    canvas.getContext("2d").drawImage(sheet, 0, -index * height);
     return canvas;
   });
+  sheet.close();
+  return pictures;
+}
+
+// The pictures of an answer to `jump` or `steps`, if it has any.
+export async function unpackAnswer(answer) {
+  if (answer?.now?.image) Object.assign(answer, { nowFrames: await unpack(answer.now), endFrames: await unpack(answer.end) });
+  if (answer?.strips) {
+    const frames = await unpack(answer.strips), columns = answer.columns.length;
+    answer.rows = Array.from({ length: frames.length / columns }, (_, row) => frames.slice(row * columns, (row + 1) * columns));
+  }
+  return answer;
 }
 
 function tile(ctx, picture, x, y, size, edge, dash = []) {
