@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from tdvae.codec import FrameCodec
 from tdvae.errors import InputError
 from tdvae.exact import GaussianMixture
 from tdvae.explorer.maze import MazeSource
@@ -102,7 +103,7 @@ class Subject:
     exact: Exact | None = None
     combination: Stack | None = None  # of a run of `tdvae fit`, whose TD-VAE is the model
     maze: MazeSource | None = None
-    picture: Pictures | None = None
+    picture: PictureLayout | None = None
     frames: npt.NDArray[np.uint8] | None = None  # (N, T, height, width, colours), if they are more than is observed
 
     @property
@@ -152,14 +153,6 @@ class Subject:
         return np.asarray(self.units.shift[channel] + self.units.scale[channel] * x[..., channel].double().numpy())
 
 
-class Pictures(Protocol):
-    """How a model's observation becomes a picture."""
-
-    def bytes_of(self, x: Tensor) -> npt.NDArray[np.uint8]:
-        """Observations (…, *event) as bytes (…, height, width, colours)."""
-        ...
-
-
 @dataclass(frozen=True)
 class PictureLayout:
     """How a model's observation becomes a picture: pixels in [0, 1], or classes with a palette."""
@@ -169,12 +162,15 @@ class PictureLayout:
     colours: Literal[1, 3] = 1
     channels_first: bool = False
     palette: tuple[tuple[int, int, int], ...] = ()  # of classes
+    codec: FrameCodec | None = None  # if observations are codes of pictures
 
     def bytes_of(self, x: Tensor) -> npt.NDArray[np.uint8]:
         """(…, *event) as bytes (…, height, width, colours). Classes are given as probabilities or as numbers."""
         if self.palette:
             classes = x.argmax(-1) if x.is_floating_point() else x
             return np.array(self.palette, np.uint8)[classes.numpy()]
+        if self.codec is not None:
+            x = self.codec.decode(x.reshape(-1, self.codec.size)).unflatten(0, x.shape[:-1])
         values = x.float().numpy()
         if self.channels_first:
             values = np.moveaxis(values, -3, -1)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor
 from torch.nn.functional import one_hot
 
-from tdvae.codec import FrameCodec, load_codec
+from tdvae.codec import load_codec
 from tdvae.data import from_arrays
 from tdvae.envs import corridors_walk
 from tdvae.envs.minipacman import PALETTE
@@ -59,18 +57,6 @@ def minipacman(found: SavedModel, name: str) -> Subject:
     )
 
 
-@dataclass(frozen=True)
-class CodecPictures:
-    """The pictures of codes (…, size)."""
-
-    codec: FrameCodec
-
-    def bytes_of(self, x: Tensor) -> npt.NDArray[np.uint8]:
-        """Codes as bytes (…, height, width, colours)."""
-        pictures = self.codec.decode(x.reshape(-1, self.codec.size)).permute(0, 2, 3, 1)
-        return (255 * pictures.clamp(0, 1)).round().byte().view(*x.shape[:-1], *pictures.shape[1:]).numpy()
-
-
 def corridors(found: SavedModel, name: str) -> Subject:
     """Walks through mazes that were not trained on. The model is given codes; its codec is in a folder beside it."""
     codec = load_codec(found.folder / "codec")
@@ -101,7 +87,7 @@ def corridors(found: SavedModel, name: str) -> Subject:
             "place from west to east": poses[..., 0],
             "place from south to north": poses[..., 1],
         },
-        picture=CodecPictures(codec),
+        picture=PictureLayout(*codec.picture[1:], 3, channels_first=True, codec=codec),
         frames=frames,
     )
 
