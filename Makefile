@@ -28,9 +28,11 @@ imports:
 campaign: .venv/.ready
 	$(BIN)/python -m tests.campaign --out results
 
-# The documentation as a site, in site/; needs no network. A broken link or an unknown name is an error.
+# The documentation as a site, in site/; needs no network. A broken link or an unknown name is an error. The gallery of the
+# explorer, which its page shows, is computed anew.
 docs: .venv/.ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/tdvae explore --export site/gallery
 	@echo "open site/index.html; the search needs make docs-serve"
 
 # The same on this machine's loopback address, built again when a page changes.

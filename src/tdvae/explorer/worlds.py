@@ -21,6 +21,7 @@ from tdvae.saved import SavedModel
 from tdvae.training.config import derive_seed
 
 GAMES, MOTIONS, MOTION_STEPS = 24, 32, 80
+PENDULUM_STEP = 0.05  # seconds
 WALKS, WALK_STEPS = 12, 80
 HELD_OUT = 503  # purpose of the seed of held-out sequences, none of which is used in training
 WINDOW = 5  # cells
@@ -95,6 +96,8 @@ def corridors(found: SavedModel, name: str) -> Subject:
 def pendulum(found: SavedModel, name: str) -> Subject:
     """A pendulum under random torques, of which the angle is seen and the velocity is not."""
     motions = record_pendulum(MOTIONS, MOTION_STEPS, seed=derive_seed(0, HELD_OUT) % 2**20)
+    angle = torch.atan2(motions.x[..., 1], motions.x[..., 0]).numpy()
+    velocity = np.gradient(np.unwrap(angle, axis=1), PENDULUM_STEP, axis=1)
     return Subject(
         name=name,
         title="Pendulum",
@@ -106,6 +109,7 @@ def pendulum(found: SavedModel, name: str) -> Subject:
         units=Units.same(2),
         longest_jump=int(found.info.get("longest_jump", 10)),
         inputs=(Input("torque", 0),),
+        quantities={"hidden velocity": velocity, "angle in degrees": np.degrees(angle)},
     )
 
 
