@@ -364,7 +364,7 @@ def test_maze_has_both_beliefs(explorer: Explorer) -> None:
 def test_maze_that_is_not_a_distribution_is_refused() -> None:
     good = MadeUpMaze().at(0, 1)
     with pytest.raises(tdvae.InputError, match=r"learned: expected probabilities that add up to 1, got a sum of 2"):
-        replace(good, learned=2 * good.learned)
+        replace(good, learned=2 * np.asarray(good.learned))
     with pytest.raises(tdvae.InputError, match="exact: expected the shape"):
         replace(good, exact=np.ones((2, 2)) / 4)
 

@@ -61,8 +61,9 @@ def minipacman(found: SavedModel, name: str) -> Subject:
 def corridors(found: SavedModel, name: str) -> Subject:
     """Walks through mazes that were not trained on. The model is given codes; its codec is in a folder beside it."""
     codec = load_codec(found.folder / "codec")
+    _, rows, columns = codec.picture
     walks = [corridors_walk.Walk.draw(derive_seed(0, HELD_OUT, i) % 2**62, WALK_STEPS) for i in range(WALKS)]
-    frames = np.stack([walk.frames(codec.picture[-1]) for walk in walks])
+    frames = np.stack([walk.frames(columns) for walk in walks])
     with torch.no_grad():
         codes = codec.encode(torch.from_numpy(frames).flatten(0, 1).permute(0, 3, 1, 2).float() / 255)
     actions = torch.from_numpy(np.stack([walk.actions for walk in walks]).astype(np.int64))
@@ -88,7 +89,7 @@ def corridors(found: SavedModel, name: str) -> Subject:
             "place from west to east": poses[..., 0],
             "place from south to north": poses[..., 1],
         },
-        picture=PictureLayout(*codec.picture[1:], 3, channels_first=True, codec=codec),
+        picture=PictureLayout(rows, columns, 3, channels_first=True, codec=codec),
         frames=frames,
     )
 
