@@ -15,9 +15,10 @@ from typing import Any
 
 from tdvae import cli
 from tdvae.reporting.results import read_results
-from tdvae.reporting.tables import Table, markdown
+from tdvae.reporting.tables import Table, by_key, markdown
 from tdvae.storage.files import read_json
 from tdvae_paper.bench import bench, conv_costs, devices
+from tdvae_paper.oscillator import experiment as oscillator
 from tdvae_paper.registry import EXPERIMENTS, load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,6 +44,19 @@ def tables() -> dict[str, str]:
             continue  # not published yet
         for name, blocks in experiment.tables(content).items():
             found[name] = markdown([*blocks, experiment.made(content)])
+    content = read_results(RESULTS / "oscillator.json")
+    assert content is not None
+    short = [
+        (oscillator.LABELS[name], content["measures"][name])
+        for name in (
+            "information_share",
+            "information_share_worst",
+            "coverage_90",
+        )
+    ]
+    found["oscillator_short"] = markdown(
+        [by_key(short, "δt = {}"), oscillator.EXPERIMENT.made(content)]
+    )
     for name, benchmark in (("bench", bench), ("conv_costs", conv_costs)):
         content = read_results(RESULTS / f"{name}.json")
         assert content is not None

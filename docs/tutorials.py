@@ -34,7 +34,9 @@ FIGURES = DOCS / "figures"
 BLOCK = re.compile(
     r"^```(\w*)(?: title=\"([^\"]*)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE
 )
-FIGURE = re.compile(r"!\[[^\]]*\]\(figures/([^)]+)\)")
+FIGURE = re.compile(
+    r"!\[[^\]]*\]\(figures/([^)#]+)\)"
+)  # those with #only-light are drawn by figures.py
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 

@@ -478,8 +478,8 @@ def test_the_verdict_names_where_the_combination_is_better_and_what_serves_as_we
         "serves as well. (40 origins in 40 blocks.)"
     )
     assert evaluation_of({1: 0.0}).verdict() == (
-        "At 1 step the next-step predictor alone serves as well; forecasters without a network are 1.50 nats per "
-        "dimension worse. (40 origins in 40 blocks.)"
+        "Forecasters without a network are 1.50 nats per dimension worse than the combination; at 1 step the next-step "
+        "predictor alone serves as well. (40 origins in 40 blocks.)"
     )
     assert verdict({1: Comparison("naive", 0.0, 0.1)}) == (
         "The combination is not worth its training on these data: at 1 step the naive forecast serves as well."

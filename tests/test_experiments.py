@@ -26,7 +26,6 @@ from tdvae.forecasting import RUNS, OwnData
 from tdvae.forecasting.evaluation import evaluate
 from tdvae.models import LSTM, ResidualMaps
 from tdvae.reporting.results import Measures, summarise
-from tdvae_paper.oscillator import figure as oscillator_figure
 from tdvae_paper.oscillator.experiment import ABLATION_PRESETS, PRESETS, Variants
 from tdvae_paper.oscillator.measures import GRID, START, STEPS, exact_signals, fit_sinusoid
 
@@ -207,7 +206,6 @@ class SmokeRun:
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> SmokeRun:
     folder = tmp_path_factory.mktemp("smoke") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(oscillator_figure, "CURVE_SEQUENCES", 20)  # the figure's curve would take most of the time
         command(["run", "oscillator", "--preset", "smoke", "--run-dir", str(folder)], patch)
     return SmokeRun(folder)
 

@@ -387,7 +387,5 @@ def test_training_to_a_loss_stops_when_it_is_reached(monkeypatch: pytest.MonkeyP
     assert set(ratios) == {"plain", "fast"}
     assert ratios["fast"]["mean"] == pytest.approx(quick.seconds[-1] / plain.seconds[-1])
     assert ratios["fast"]["mean"] < ratios["plain"]["mean"] <= 1
-    costs = {"T=5": {"mean": 1.0}, "T=10": {"mean": 2.0}, "K=1": {"mean": 1.0}}
-    monkeypatch.setattr(bench, "_draw_loss_curves", lambda axes, curves: axes.plot([0, 1]))
-    bench._draw(costs, curves, tmp_path / "bench.png")
+    bench.draw(ratios, 0.02, tmp_path / "bench.png")
     assert width_of(tmp_path / "bench.png") > 300

@@ -102,7 +102,7 @@ def pair_terms_from_beliefs(
     p_B1 = model.p_B.given(z1, b1)
     step = model.step(State(z1, x1), dt, actions)
     return LossTerms(
-        smoothing=q_S1.kl(p_B1) if kl == "closed" else q_S1.log_prob(z1) - p_B1.log_prob(z1),
+        smoothing=_divergence(q_S1, p_B1, z1, kl),
         transition=p_B2.log_prob(z2) - step.p_T.given(z2).log_prob(z2),
         reconstruction=-step.p_D(z2).log_prob(x2, observed2),
     )
@@ -125,12 +125,16 @@ def _shared_terms(
     z1, q_S1 = model.q_S.sample_shared(z2, b1, b2, dt, actions)
     p_B1 = model.p_B.given(z1, b1[..., 0, :])
     step = model.step(State(z1.map(partial(for_each, k)), x1), dt, actions)
-    smoothing = q_S1.kl(p_B1) if kl == "closed" else q_S1.log_prob(z1) - p_B1.log_prob(z1)
     return LossTerms(
-        smoothing=smoothing / k,
+        smoothing=_divergence(q_S1, p_B1, z1, kl) / k,
         transition=(p_B2.log_prob(z2) - step.p_T.given(z2).log_prob(z2)).mean(-1),
         reconstruction=-step.p_D(z2).log_prob(*target).mean(-1),
     )
+
+
+def _divergence(q: LadderDistribution, p: LadderDistribution, z: Latent, kl: KL) -> Tensor:
+    """KL(q || p), in closed form or at the sample z."""
+    return q.kl(p) if kl == "closed" else q.log_prob(z) - p.log_prob(z)
 
 
 def _fixed_where(chosen: Tensor, z: Latent, p: LadderDistribution) -> tuple[Latent, LadderDistribution]:
@@ -188,7 +192,7 @@ def elbo_terms_from_codes(b: Tensor, model: StateSpace, sequences: Sequences, kl
     q, step = model.q.given(z, b, before, actions), model.step(before, actions)
     p_T = step.p_T.given(z)
     return ELBOTerms(
-        surprise=q.kl(p_T) if kl == "closed" else q.log_prob(z) - p_T.log_prob(z),
+        surprise=_divergence(q, p_T, z, kl),
         reconstruction=-step.p_D(z).log_prob(sequences.x, sequences.observed),
     )
 

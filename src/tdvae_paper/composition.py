@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -32,10 +32,6 @@ WAYS: dict[str, list[int]] = {"one jump of 20": [20], "two jumps of 10": [10, 10
 ORIGINS = (20, 28, 36)  # number of observations before each forecast
 DATA, MEASURE = 701, 702  # purposes of derived seeds
 COLOURS = ("#d1495b", "#2e6f95")  # of the kinds of state
-STYLES: dict[str, tuple[Literal["-", "--"], str]] = {
-    "nll": ("-", "mean over sequences"),
-    "nll_median": ("--", "median"),
-}
 
 
 @dataclass(frozen=True)
@@ -141,33 +137,34 @@ class Composition(Experiment[Preset]):
 
     def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
         path = folder / f"{self.name}.png"
-        _draw(content["measures"], path)
+        draw(content["measures"], path)
         return [path]
 
     def made(self, content: dict[str, Any]) -> str:
         return f"`{content['command']}`, seeds {seeds_of(content)}: {time_of(content)}."
 
 
-def _draw(measures: Measures, path: Path) -> None:
-    """Draw a panel for each data set, with the mean and the median over sequences."""
+def draw(measures: Measures, path: Path) -> None:
+    """Draw a dot for each way to forecast 20 steps ahead, with its spread if there are several seeds."""
     import matplotlib.pyplot as plt
-    from matplotlib.lines import Line2D
 
-    figure, axes = plt.subplots(1, len(SETS), figsize=(10, 3.4), layout="constrained", squeeze=False)
+    figure, axes = plt.subplots(1, len(SETS), figsize=(10, 3), layout="constrained", squeeze=False, sharey=True)
     for panel, (name, title) in zip(axes[0], SETS.items(), strict=True):
-        for colour, state in zip(COLOURS, STATES, strict=True):
-            for measure, (style, _) in STYLES.items():
-                by_way = measures[measure][name][state]
-                panel.plot(list(by_way), [entry["mean"] for entry in by_way.values()], style, color=colour, marker="o")
-        panel.set_title(title, fontsize=10)
-        panel.set_ylabel("NLL 20 steps ahead, nats")
-        panel.margins(x=0.1)
-    handles = [Line2D([], [], color=colour) for colour in COLOURS]
-    handles += [Line2D([], [], color="black", linestyle=style) for style, _ in STYLES.values()]
-    labels = [*STATES.values(), *(label for _, label in STYLES.values())]
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+        for number, (colour, state) in enumerate(zip(COLOURS, STATES, strict=True)):
+            by_way = measures["nll"][name][state]
+            means = [entry["mean"] for entry in by_way.values()]
+            spreads = [entry["spread"] or 0 for entry in by_way.values()]
+            rows = [row + 0.16 * (2 * number - 1) for row in range(len(means))]
+            panel.errorbar(means, rows, xerr=spreads, fmt="o", ms=8, capsize=4, color=colour, label=STATES[state])
+        panel.set_title(title, fontsize=11)
+        panel.set_xlabel("NLL 20 steps ahead, nats (← lower is better)")
+        panel.set_yticks(range(len(by_way)), list(by_way))
+        panel.grid(axis="y", alpha=0.3)
+        panel.margins(x=0.15, y=0.25)
+    axes[0, 0].invert_yaxis()
+    axes[0, 0].legend(fontsize=10, loc="lower right")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=100)
+    figure.savefig(path, dpi=110)
     plt.close(figure)
 
 

@@ -43,7 +43,6 @@ def bench(what: str, repeats: int, minutes: float, out: Path | None) -> None:
     """Run the benchmarks, print the table, and write bench.json and its plot to ``out``."""
     begin = time.monotonic()
     measures: Measures = {}
-    curves: dict[str, moving_mnist.LossCurve] = {}
     if what in ("oscillator", "all"):
         measures |= oscillator_ratios(repeats)
     if what in ("moving-mnist", "all"):
@@ -64,8 +63,8 @@ def bench(what: str, repeats: int, minutes: float, out: Path | None) -> None:
         path = out / ("bench_devices.json" if what == "devices" else "bench.json")
         write_results(path, content)
         print(f"wrote {path}")
-        if "step_milliseconds" in measures:
-            _draw(measures["step_milliseconds"], curves, out / "bench.png")
+        if "time_to_loss_ratio" in measures:
+            draw(measures["time_to_loss_ratio"], minutes, out / "bench.png")
             print(f"wrote {out / 'bench.png'}")
 
 
@@ -121,29 +120,23 @@ def _jump_ratio(learner: Learner, repeats: int) -> list[float]:
     return ratios(lambda: rollout(model, state, [1] * 100), lambda: rollout(model, state, [100]), repeats)
 
 
-def _draw(costs: Measures, curves: dict[str, moving_mnist.LossCurve], path: Path) -> None:
-    """Draw the cost of a training step by size and, if there are ``curves``, held-out loss against training time."""
+def draw(ratios: Measures, minutes: float, path: Path) -> None:
+    """Draw how long each training takes to reach the held-out loss of the plain baseline at its end."""
     import matplotlib.pyplot as plt
 
-    names = list(dict.fromkeys(key.split("=")[0] for key in costs))
-    figure, axes = plt.subplots(1, len(names) + bool(curves), figsize=(3.4 * (len(names) + bool(curves)), 3.4))
-    for name, panel in zip(names, axes, strict=False):
-        sizes = [int(key.split("=")[1]) for key in costs if key.startswith(f"{name}=")]
-        panel.plot(sizes, [costs[f"{name}={size}"]["mean"] for size in sizes], "o-", color="#d1495b")
-        panel.set(xlabel=name, ylim=(0, None))
-    axes[0].set_ylabel("ms per training step")
-    if curves:
-        _draw_loss_curves(axes[-1], curves)
-    figure.tight_layout()
+    figure, axes = plt.subplots(figsize=(9, 2.6), layout="constrained")
+    seconds = [60 * minutes * entry["mean"] for entry in ratios.values()]
+    bars = axes.barh(list(ratios), seconds, color=["#999999", *["#2e6f95"] * (len(seconds) - 2), "#d1495b"])
+    axes.bar_label(bars, [_duration(each) for each in seconds], padding=4)
+    axes.set(xlabel=f"time to the loss that the plain baseline has after {minutes:g} minutes (← less is better)")
+    axes.set_xticks([])
+    axes.invert_yaxis()
+    axes.margins(x=0.1)
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
-def _draw_loss_curves(axes: Any, curves: dict[str, moving_mnist.LossCurve]) -> None:
-    colours = ["#333333", "#9fc5e8", "#2e6f95", "#d1495b"]
-    for colour, (name, curve) in zip(colours, curves.items(), strict=True):
-        axes.plot([t / 60 for t in curve.seconds], curve.losses, color=colour, label=name)
-    axes.axhline(curves["plain"].losses[-1], color="#999999", linestyle=":", lw=1)
-    axes.set(xlabel="minutes of training", ylabel="held-out nats per frame", xscale="log")
-    axes.legend(frameon=False, fontsize=8)
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"

@@ -198,7 +198,7 @@ class Oscillator(Experiment[Preset]):
         from tdvae_paper.oscillator import figure
 
         path = folder / "oscillator.png"
-        figure.draw(runs[0].models[0], preset.settings, runs[0].task.seed, path)
+        figure.draw(runs[0].models[0], preset.settings, runs[0].task.seed, content["measures"], path)
         return [path]
 
 

@@ -1,4 +1,4 @@
-"""Figure 4 of the paper: the signal, sampled futures after a jump, and the interval of the exact forecaster."""
+"""Figure 4 of the paper, sampled futures beside the exact forecaster; and how close all trainings are to its limit."""
 
 from __future__ import annotations
 
@@ -14,35 +14,32 @@ from matplotlib.patches import Rectangle
 
 from tdvae.data import OscillatorRecord, OscillatorSettings, from_arrays
 from tdvae.exact import BankPosterior, OscillatorOracle
-from tdvae.likelihood import forecast
 from tdvae.models import Model
+from tdvae.reporting.results import Measures
 from tdvae.rollouts import belief_at, rollout
 from tdvae.training.config import derive_seed
 from tdvae.types import Belief
-from tdvae_paper.oscillator.measures import SAMPLES, SKIPS, START, STEPS, TEST, record
+from tdvae_paper.oscillator.measures import SKIPS, START, STEPS, TEST, record
 
-EXAMPLES = 3
+EXAMPLES = 2
 FUTURES = 5  # samples per panel
-CURVE_HORIZONS = (1, 2, 3, 5, 7, 10, 14, 20, 28, 40, 56, 80, 100, 120)
-CURVE_SEQUENCES = 500
-OBSERVED, MODEL, EXACT, MARGINAL = "#333333", "#d1495b", "#9fc5e8", "#999999"
+OBSERVED, MODEL, EXACT = "#333333", "#d1495b", "#9fc5e8"
 
 
 @torch.no_grad()
-def draw(model: Model, settings: OscillatorSettings, seed: int, path: Path) -> None:
-    """Draw rollouts as in the paper. Below, draw the NLL against δt of forecasts, the marginal and exact inference."""
-    test = record(settings, max(CURVE_SEQUENCES, EXAMPLES), seed, TEST)
+def draw(model: Model, settings: OscillatorSettings, seed: int, measures: Measures, path: Path) -> None:
+    """Draw rollouts as in the paper. Below, draw the share of the attainable information of all trainings."""
+    test = record(settings, EXAMPLES, seed, TEST)
     torch.manual_seed(derive_seed(seed, TEST, 2))
     oracle = OscillatorOracle(settings)
     posterior = oracle.observe(test.x[:, :START])
-    example_posterior = oracle.observe(test.x[:EXAMPLES, :START])
     belief = belief_at(model, from_arrays(test.x), START)
-    figure = plt.figure(figsize=(12, 10), layout="constrained")
-    grid = figure.add_gridspec(EXAMPLES + 1, 2, height_ratios=[1] * EXAMPLES + [1.5])
+    figure = plt.figure(figsize=(12, 9), layout="constrained")
+    grid = figure.add_gridspec(EXAMPLES + 1, 2, height_ratios=[1] * EXAMPLES + [1.8])
     for column, skip in enumerate(SKIPS):
         panels = [figure.add_subplot(grid[row, column]) for row in range(EXAMPLES)]
-        _rollout_panels(panels, model, belief, oracle, example_posterior, test, skip)
-    _curve_panel(figure.add_subplot(grid[EXAMPLES, :]), model, belief, oracle, posterior, test)
+        _rollout_panels(panels, model, belief, oracle, posterior, test, skip)
+    _share_panel(figure.add_subplot(grid[EXAMPLES, :]), measures)
     _legend(figure)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
@@ -77,36 +74,33 @@ def _rollout_panels(
     panels[-1].set_xlabel("time step")
 
 
-def _curve_panel(
-    axes: Axes,
-    model: Model,
-    belief: Belief,
-    oracle: OscillatorOracle,
-    posterior: BankPosterior,
-    test: OscillatorRecord,
-) -> None:
-    curves: dict[str, list[float]] = {"model": [], "exact": [], "marginal": []}
-    for dt in CURVE_HORIZONS:
-        future = test.x[:, START + dt - 1]
-        curves["model"].append(-float(forecast(model, belief, dt, SAMPLES).log_prob(future).mean()))
-        curves["exact"].append(-float(oracle.forecast(posterior, dt).log_prob(future.double()).mean()))
-        curves["marginal"].append(-float(oracle.marginal(START + dt - 1).log_prob(future.double()).mean()))
-    axes.plot(CURVE_HORIZONS, curves["marginal"], color=MARGINAL, linestyle="--", label="marginal")
-    axes.plot(CURVE_HORIZONS, curves["model"], color=MODEL, marker="o", markersize=4, label="TD-VAE, one jump")
-    axes.plot(CURVE_HORIZONS, curves["exact"], color="#3d85c6", label="exact inference (the limit)")
+def _share_panel(axes: Axes, measures: Measures) -> None:
+    """The mean over trainings with its spread, and the worst training."""
+    share, worst = measures["information_share"], measures.get("information_share_worst", {})
+    horizons = [int(dt) for dt in share]
+    means = [100 * entry["mean"] for entry in share.values()]
+    spreads = [100 * (entry["spread"] or 0) for entry in share.values()]
+    axes.axhline(100, color="#3d85c6", label="exact Bayesian inference (the limit)")
+    count = next(iter(share.values()))["n"]
+    label = f"TD-VAE in one jump, mean of {count} trainings ± standard deviation" if count > 1 else "TD-VAE in one jump"
+    axes.errorbar(horizons, means, spreads, color=MODEL, marker="o", capsize=5, lw=2, label=label)
+    if count > 1 and worst:
+        lowest = [100 * entry["mean"] for entry in worst.values()]
+        axes.plot(horizons, lowest, "v", color=MODEL, mfc="white", ms=8, label="the worst training")
     axes.set_xscale("log")
-    axes.set_xticks([1, 2, 5, 10, 20, 50, 100], ["1", "2", "5", "10", "20", "50", "100"])
+    axes.set_xticks(horizons, [str(dt) for dt in horizons])
     axes.minorticks_off()
-    axes.set_xlabel("δt, steps ahead")
-    axes.set_ylabel("NLL of x, nats (lower is better)")
-    axes.legend(frameon=False)
+    axes.set_ylim(0, 109)
+    axes.set_xlabel("steps ahead", fontsize=12)
+    axes.set_ylabel("% of the attainable information\n(higher is better; 0: knows nothing)", fontsize=12)
+    axes.legend(frameon=False, loc="lower left", fontsize=12)
 
 
 def _legend(figure: Figure) -> None:
     handles = [
         Line2D([], [], color=OBSERVED, marker=".", markersize=4, label="true signal and observations x"),
         Line2D([], [], color=MODEL, label=f"{FUTURES} futures sampled from TD-VAE"),
-        Rectangle((0, 0), 1, 1, color=EXACT, alpha=0.5, label="exact forecaster, 90 % interval of x"),
+        Rectangle((0, 0), 1, 1, color=EXACT, alpha=0.5, label="90 % interval of exact inference"),
         Line2D([], [], color=OBSERVED, linestyle=":", label=f"last observation, t = {START}"),
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False)

@@ -152,7 +152,13 @@ def draw_calibration(axis: Axes, evaluation: Evaluation) -> None:
             continue
         distance = 2 * (scores.pit - 0.5).abs()[~scores.pit.isnan()]
         share = [float((distance <= width).double().mean()) for width in widths]
-        axis.plot(widths, share, lw=1.3, color=colormaps["viridis"](number / len(found)), label=f"{dt} steps")
+        axis.plot(
+            widths,
+            share,
+            lw=1.3,
+            color=colormaps["viridis"](number / len(found)),
+            label=f"{dt} step{'s' if dt > 1 else ''}",
+        )
     axis.set_xlabel("probability of the interval")
     axis.set_ylabel("share inside, the combination")
     axis.legend(fontsize=8)
