@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from typing import Any
 
 from griffe import (
@@ -27,8 +28,9 @@ def plain(annotation: Any) -> Any:
         assert isinstance(annotation.slice, ExprTuple)
         return plain(annotation.slice.elements[0])
     if isinstance(annotation, Expr):
-        for name, part in vars(annotation).items():
-            if isinstance(part, Expr) and name != "parent":
+        for name in (field.name for field in fields(annotation)):
+            part = getattr(annotation, name)
+            if isinstance(part, Expr):
                 setattr(annotation, name, plain(part))
             elif isinstance(part, list):
                 setattr(annotation, name, [plain(each) for each in part])

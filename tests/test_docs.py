@@ -18,6 +18,7 @@ from tdvae_paper.registry import load
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
+import figures  # noqa: E402
 import render  # noqa: E402
 import tutorials  # noqa: E402
 
@@ -114,6 +115,17 @@ def test_figures_have_their_command(page: str) -> None:
     assert others == []
     if tutorials.FIGURE.search(text):
         assert Path(page).name in tutorials.PAGES  # whose code writes the figure
+
+
+def test_figures_that_need_no_training_are_those_of_the_pages(tmp_path: Path) -> None:
+    figures.redraw(tmp_path)
+    for theme in figures.THEMES:
+        figures.method(tmp_path / f"method_{theme}.png", theme)
+    drawn = sorted(tmp_path.iterdir())
+    assert len(drawn) == 5
+    for path in drawn:
+        shown = (figures.FIGURES if path.name.startswith("method") else figures.RESULTS) / path.name
+        assert tutorials.similar(shown, path), path.name
 
 
 def test_figure_without_its_command_is_noticed() -> None:
