@@ -12,10 +12,10 @@ from typing import Any
 
 from tdvae import saved
 from tdvae.cli import Bench, parse
-from tdvae.data import OscillatorSettings
 from tdvae.storage.files import read_json
 from tdvae_paper import composition
 from tdvae_paper.bench import bench
+from tdvae_paper.oscillator import experiment as oscillator_experiment
 from tdvae_paper.oscillator import figure as oscillator
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,12 +31,7 @@ def redraw(folder: Path) -> None:
     measures = read_json(RESULTS / "composition.json")["measures"]
     composition.draw(measures, folder / "composition.png")
     found = saved.load_saved("oscillator")  # seed 0 of the published runs
-    settings = OscillatorSettings(
-        **{
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in found.info["settings"].items()
-        }
-    )
+    settings = oscillator_experiment.settings_of(found)
     measures = read_json(RESULTS / "oscillator.json")["measures"]
     oscillator.draw(
         found.model, settings, 0, measures, folder / "oscillator.png"
@@ -165,9 +160,9 @@ def _observations(axes: Any, ink: str, grey: str) -> None:
 def _node(
     axes: Any, x: float, y: float, text: str, edge: str, ink: str
 ) -> None:
-    import matplotlib.pyplot as plt
+    from matplotlib.patches import Circle
 
-    axes.add_patch(plt.Circle((x, y), 0.37, fc="none", ec=edge, lw=1.8))
+    axes.add_patch(Circle((x, y), 0.37, fc="none", ec=edge, lw=1.8))
     axes.text(x, y, text, color=ink, fontsize=15, ha="center", va="center")
 
 

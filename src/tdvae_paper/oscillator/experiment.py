@@ -129,16 +129,16 @@ class OscillatorRuns(ExperimentRuns):
     """Evaluates single runs, on the oscillator that they were trained on."""
 
     def measure(self, found: SavedModel, seed: int) -> Measures:
-        return evaluate(found.model, _settings_of(found), found.info["test_sequences"], seed)
+        return evaluate(found.model, settings_of(found), found.info["test_sequences"], seed)
 
     def tables_of_run(self, content: dict[str, Any]) -> list[Block]:
         return _table_and_meaning(content["measures"])
 
     def held_out(self, found: SavedModel, seed: int) -> Sequences:
-        return from_arrays(record(_settings_of(found), 1, seed, TEST).x)
+        return from_arrays(record(settings_of(found), 1, seed, TEST).x)
 
 
-def _settings_of(found: SavedModel) -> OscillatorSettings:
+def settings_of(found: SavedModel) -> OscillatorSettings:
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in found.info["settings"].items()}
     return OscillatorSettings(**values)
 

@@ -94,8 +94,7 @@ def _verdict(comparisons: Mapping[int, Comparison], unit: str) -> str:
         return f"The combination is not worth its training on these data: {', '.join(clauses)}."
     if not better:
         gains = _amount([each.simple for each in told.values()])
-        others = f"Forecasters without a network are {gains} {unit} worse than the combination"
-        return f"{others}; {', '.join(clauses)}."
+        return f"Forecasters without a network are {gains} {unit} worse than the combination; {', '.join(clauses)}."
     amount = _amount([-told[h].difference for h in better])
     text = (
         f"The combination is worth using at {list_steps(better)}: its NLL is {amount} {unit} below the best "
