@@ -29,7 +29,7 @@ from tdvae import cli, saved
 from tdvae.codec import ConvCodecConfig, save_codec
 from tdvae.data import OscillatorSettings, simulate
 from tdvae.envs.minipacman import record
-from tdvae.envs.minipacman.maze import FREE
+from tdvae.envs.minipacman.maze import WALLS
 from tdvae.exact import OscillatorOracle
 from tdvae.explorer import export, worlds
 from tdvae.explorer.adapters import inputs_of
@@ -44,7 +44,6 @@ from tdvae.explorer.server import bind, is_loopback
 from tdvae.explorer.subjects import PictureLayout, on_sequences_of
 from tdvae.forecasting.preparation import Covariate
 from tdvae.models import Classes, GatedMaps, Gaussian
-from tdvae_paper.minipacman.probes import SKIPPED
 from tests.explorer_pages import served
 
 SHIPPED = "oscillator"
@@ -405,21 +404,20 @@ def test_minipacman(weights: Path, observed_state: bool) -> None:
     assert set(ask(explorer, "cloud", model="game")["colours"]) >= {"food left", "time"}
 
 
-def test_reader_of_the_belief_about_the_ghost() -> None:
-    """It is asked where the ghost is while it is out of sight; in view it is plain to see."""
-    recording = record(2, 30, seed=3)
-    model = tdvae.models.build(tdvae.TDVAEConfig(event_shape=(5, 5), actions=5, decoder=Classes(7)))
-    source = GhostBeliefs(model, recording, lambda codes, about: torch.zeros(len(codes), len(FREE)))
-    assert source.at(0, SKIPPED).learned is None  # readers are fitted to later frames
-    for t in range(SKIPPED + 1, 31):
-        found = source.at(1, t)
-        assert found.learned is not None
+def test_learned_belief_about_the_ghost() -> None:
+    """It is where the ghost may be while it is out of sight; in view it is plain to see."""
+    recording = record(4, 30, seed=3)
+    source = GhostBeliefs(recording, torch.full((4, 30, *WALLS.shape), 1 / WALLS.size))
+    seen = []
+    for number in range(4 * 30):
+        found = source.at(number // 30, 1 + number % 30)
         assert found.ghost is not None
-        if found.in_view[found.ghost]:
-            assert found.learned[found.ghost] == 1
-        else:
-            assert len(np.unique(found.learned[~found.walls & ~found.in_view])) == 1
-            assert found.learned[found.in_view].sum() < 1e-6
+        assert found.exact is not None
+        assert found.learned is not None
+        assert found.exact[found.ghost] > 0
+        seen.append(bool(found.in_view[found.ghost]))
+        assert found.learned[found.ghost] == pytest.approx(1 if found.in_view[found.ghost] else 1 / WALLS.size)
+    assert set(seen) == {False, True}
 
 
 @pytest.mark.parametrize("actions", [0, 3])

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from tdvae.envs.minipacman import Recording, View
 from tdvae.envs.minipacman.maze import CELLS, FREE, HEIGHT, WALLS, WIDTH
 from tdvae.errors import InputError
 from tdvae.exact import MiniPacmanFilter
-from tdvae.models import Model
-from tdvae_paper.minipacman.probes import SKIPPED, Hidden, features, hidden
 
 Heat = npt.NDArray[np.floating[Any]]
-Reader = Callable[[Tensor, Hidden], Tensor]  # beliefs, and what is told beside them → logits of the free cells
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,36 +61,27 @@ class MazeSource(Protocol):
 
 
 class GhostBeliefs:
-    """Those of a model in recorded games of level 1. Without a reader only the exact ones are known."""
+    """Those in recorded games of level 1. ``learned`` (N, T, rows, columns) are read from a model's beliefs."""
 
-    def __init__(self, model: Model, recording: Recording, reader: Reader | None = None) -> None:
-        self._model, self._recording, self._reader = model, recording, reader
+    def __init__(self, recording: Recording, learned: Tensor | None = None) -> None:
+        self._recording, self._learned = recording, learned
 
     def at(self, sequence: int, t: int) -> MazeBelief:
         truth = self._recording.truth
         assert truth is not None
-        (row, column), ghost = truth.pacman[sequence, t - 1], truth.ghosts[sequence, t - 1, 0]
+        (row, column), (ghost_row, ghost_column) = truth.pacman[sequence, t - 1], truth.ghosts[sequence, t - 1, 0]
         in_view = View().seen_from(int(row) * WIDTH + int(column))
-        eaten, shown = int(ghost[0]) < 0, bool(in_view[tuple(ghost)])
-        exact = None if eaten else _on_map(self._exact[sequence, t - 1])
+        ghost = (int(ghost_row), int(ghost_column)) if ghost_row >= 0 else None
+        exact = None if ghost is None else _on_map(self._exact[sequence, t - 1])
         learned = None
-        if self._learned is not None and not eaten and t > SKIPPED:
-            # A ghost in view is plain to see; the reader tells where it is otherwise.
-            learned = exact if shown else _on_map(self._learned[sequence, t - 1 - SKIPPED])
-        place = None if eaten else (int(ghost[0]), int(ghost[1]))
-        return MazeBelief(WALLS, in_view, (int(row), int(column)), place, learned, exact)
+        if self._learned is not None and ghost is not None:
+            # A ghost in view is plain to see; what was read is where it is otherwise.
+            learned = exact if in_view[ghost] else self._learned[sequence, t - 1].double().numpy()
+        return MazeBelief(WALLS, in_view, (int(row), int(column)), ghost, learned, exact)
 
     @cached_property
     def _exact(self) -> Tensor:
         return MiniPacmanFilter().of_recording(self._recording).ghost
-
-    @cached_property
-    def _learned(self) -> Tensor | None:
-        if self._reader is None:
-            return None
-        about = hidden(self._recording)
-        logits = self._reader(features(self._model, self._recording)["belief"], about).masked_fill(about.seen, -1e9)
-        return torch.softmax(logits, -1).unflatten(0, (len(self._recording.x), -1))
 
 
 def _on_map(probabilities: Tensor) -> Heat:

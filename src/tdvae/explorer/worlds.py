@@ -51,7 +51,7 @@ def minipacman(found: SavedModel, name: str) -> Subject:
             "food left": truth.food.sum((2, 3)),
             "power": truth.power,
         },
-        maze=GhostBeliefs(found.model, recording),
+        maze=GhostBeliefs(recording),
         picture=PictureLayout(
             WINDOW, WINDOW, 3, palette=tuple((int(red), int(green), int(blue)) for red, green, blue in classes)
         ),
