@@ -41,7 +41,7 @@ class RunData:
 
     encoding: Encoding
     columns: Columns
-    longest_jump: Positive
+    longest_jump: Annotated[int, Range(1, LONGEST_JUMP)]
     window: Positive | None
     seasons: tuple[Positive, ...]
     history: Sequences  # the training part
@@ -59,7 +59,7 @@ class RunData:
         content = RunFolder(found.source).read_file(DATA_FILE)
         try:
             parts = _grouped(safetensors.torch.load(content), ".")
-            return cls(
+            data = cls(
                 Encoding.from_description(info["encoding"]),
                 Columns.from_description(info["columns"]),
                 info["longest_jump"],
@@ -69,10 +69,20 @@ class RunData:
                 HeldOut(Sequences(**parts["test"]), info["context"]),
                 tuple(Grid(**grid) for grid in info["times"]),
             )
+            data.check_suits(found.model)
+            return data
         except (KeyError, TypeError, ValueError, AttributeError, safetensors.SafetensorError) as error:
             raise CheckpointError(
                 f"run: expected the info and the {DATA_FILE} of a run of `tdvae fit` in {found.source} ({error!r})"
             ) from error
+
+    def check_suits(self, model: Model) -> None:
+        """Raise a ValueError if encoding, stored data and model do not belong together, as in an edited file."""
+        for part in (self.history, self.test.sequences):
+            self.encoding.check_encoded(part)
+            actions = 0 if part.actions is None else part.actions.shape[-1]
+            if (tuple(part.x.shape[2:]), actions) != (model.config.event_shape, model.config.actions):
+                raise ValueError("stored data that do not fit the model")
 
     def read(self, source: Source) -> tuple[Series, Sequences]:
         """Read new data as the training data were read."""
@@ -107,20 +117,18 @@ def describe_stack(stack: Stack) -> dict[str, Any]:
     }
 
 
-def load_stack(found: SavedModel, longest_jump: int) -> Stack | None:
-    """The stack of a run; None if its data are not vectors of numbers."""
-    details = found.info.get("forecaster", {})
-    if "weights" not in details:
-        return None
+def load_stack(found: SavedModel, longest_jump: int) -> Stack:
+    """The stack of a run whose data are vectors of numbers."""
     folder = RunFolder(found.source)
     try:
+        details = found.info["forecaster"]
         linear = _grouped(safetensors.torch.load(folder.read_file(LINEAR_FILE)), "/")
         members: dict[str, Predictor] = {}
         for name in details["weights"]:
             if name in linear:
                 members[name] = Linear.from_tensors(linear[name])
             else:
-                model = found.model if name == details["main"] else load(folder.path / NETWORKS / name)
+                model = found.model if name == details["main"] else load(folder.inside(NETWORKS, name))
                 scales = {int(h): float(s) for h, s in details["scales"][name].items()}
                 members[name] = Network(model, longest_jump, frozenset(details["composed"][name]), scales)
         weights = {n: {int(h): float(w) for h, w in by.items()} for n, by in details["weights"].items()}
@@ -159,7 +167,8 @@ class Forecaster:
     @classmethod
     def of(cls, found: SavedModel) -> Forecaster:
         data = RunData.of(found)
-        return cls(found.model, data, load_stack(found, data.longest_jump), found.info.get("forecaster", {}))
+        stack = load_stack(found, data.longest_jump) if data.encoding.kind == "vector" else None
+        return cls(found.model, data, stack, found.info.get("forecaster"))
 
     @property
     def encoding(self) -> Encoding:

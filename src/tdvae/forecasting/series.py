@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from tdvae.checks import check_fields, shown
 from tdvae.errors import InputError
 
 Array = npt.NDArray[Any]
@@ -30,9 +31,14 @@ class Columns:
     time: str | None = None  # tables: time stamps
     group: str | None = None  # sequences of one group are not separated by the split
     sep: str | None = None  # between the cells of a text file
-    decimal: str | None = None  # "." or ","
+    decimal: Literal[".", ","] | None = None
     date_format: str | None = None  # as in strptime: %d/%m/%Y
     time_zone: str | None = None  # of time stamps without one, and of calendar features: Europe/Berlin
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.sep is not None and len(self.sep) != 1:
+            raise InputError(f"sep: expected one character, got {shown(self.sep)}")
 
     @property
     def named(self) -> list[str]:

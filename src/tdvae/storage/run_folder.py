@@ -64,6 +64,13 @@ class RunFolder:
     def has_run(self) -> bool:
         return (self.path / CONFIG).is_file()
 
+    def inside(self, *names: str) -> Path:
+        """The path of a part of the run; names and links that lead out of the folder are refused."""
+        path = self.path.joinpath(*names)
+        if not path.resolve().is_relative_to(self.path.resolve()):
+            raise InputError(f"run: expected a folder inside of {self.path}, got {path}")
+        return path
+
     # Config
 
     def write_config(self, config: dict[str, Any], further: Mapping[str, bytes] | None = None) -> None:

@@ -7,6 +7,8 @@ the TD-VAE with the largest weight are written to the run folder, config.json la
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import time
@@ -40,6 +42,7 @@ from tdvae.forecasting.predictors import (
 )
 from tdvae.forecasting.preparation import OwnData
 from tdvae.storage import RunFolder, files
+from tdvae.storage.files import to_json
 from tdvae.storage.run_folder import check_unused, create, locked
 from tdvae.training import FitResult
 from tdvae.training.log import Progress
@@ -61,6 +64,7 @@ class NetworkRun:
     recipe: Recipe
     folder: RunFolder
     progress: Progress
+    data_sha256: str  # of the data, which a resumed training must have again
     cpu: float = 0.0  # seconds
     planned: int = 0
     result: FitResult | None = field(default=None, init=False)
@@ -95,7 +99,7 @@ class NetworkRun:
             data,
             run_dir=self.folder.path,
             resume=self.folder.has_run,
-            info={"experiment": "network", "kind": self.recipe.kind},
+            info={"experiment": "network", "kind": self.recipe.kind, "data": self.data_sha256},
             progress=self.progress,
             until=until,
         )
@@ -163,20 +167,22 @@ def fit_forecaster(
     kinds = _kinds(data, [default_kind(data)] if several and networks is None else networks)
     if several and len(kinds) > 1:
         raise InputError(f"networks: expected one to train with several processes, got {list(kinds)}")
+    kept = stored(data)
     runs = {}
     for kind in kinds:
         made = recipe(data, None, steps, seed, patience, batch_size, kind, **model_options)
         made = replace(made, config=replace(made.config, **(settings or {})))
-        runs[kind] = NetworkRun(made, RunFolder(folder.path / FOLDER / kind), progress)
+        runs[kind] = NetworkRun(made, RunFolder(folder.path / FOLDER / kind), progress, _sha256(kept))
+    described = {**data.info(), **(info or {})}
     if resume and folder.has_run:
-        _check_same(folder, runs)
+        _check_same(folder, runs, described, kept)
         return Forecaster.load(folder.path)
     create(folder.path)
     share = RUNG if networks is None and _is_regression_alone(data) else 1.0
     with nullcontext() if several else locked(folder.path):
         _train(runs, data, None if minutes is None else 60 * minutes, share)
         if first:
-            _finish(folder, data, runs, seed, info or {})
+            _finish(folder, data, runs, seed, described, kept)
         if several:
             torch.distributed.barrier()
     forecaster = Forecaster.load(folder.path)
@@ -189,11 +195,19 @@ def fit_forecaster(
     return forecaster
 
 
-def _check_same(folder: RunFolder, runs: dict[NetworkKind, NetworkRun]) -> None:
-    """Raise if a finished run was made with another model than a repeated command asks for."""
-    written = folder.read_config()["model"]
-    if all(run.recipe.learner.describe() != written for run in runs.values()):
-        raise InputError(f"resume: expected the same settings, but {folder.path} was started with another model")
+def _check_same(folder: RunFolder, runs: dict[NetworkKind, NetworkRun], info: dict[str, Any], kept: bytes) -> None:
+    """Raise if a finished run was made with another model or other data than a repeated command asks for."""
+    written = folder.read_config()
+    now = json.loads(to_json(info))
+    different = sorted(name for name in now if written["info"].get(name) != now[name])
+    if all(run.recipe.learner.describe() != written["model"] for run in runs.values()):
+        different.insert(0, "model")
+    if not different and written.get("files", {}).get(DATA_FILE) != _sha256(kept):
+        different = ["data"]
+    if different:
+        raise InputError(
+            f"resume: expected the same settings, but {folder.path} was started with another {', '.join(different)}"
+        )
 
 
 def _kinds(data: OwnData, given: Sequence[NetworkKind] | None) -> tuple[NetworkKind, ...]:
@@ -237,10 +251,15 @@ def _train(runs: dict[NetworkKind, NetworkRun], data: OwnData, seconds: float | 
 
 
 def _finish(
-    folder: RunFolder, data: OwnData, runs: dict[NetworkKind, NetworkRun], seed: int, info: dict[str, Any]
+    folder: RunFolder,
+    data: OwnData,
+    runs: dict[NetworkKind, NetworkRun],
+    seed: int,
+    info: dict[str, Any],
+    kept: bytes,
 ) -> None:
     """Combine what was fitted and write it to the run folder."""
-    further, stack = {DATA_FILE: stored(data)}, None
+    further, stack = {DATA_FILE: kept}, None
     if data.encoding.kind == "vector":
         stack = combined(data, {kind: run.recipe for kind, run in runs.items()}, seed)
         further[LINEAR_FILE] = safetensors.torch.save(
@@ -267,7 +286,7 @@ def _finish(
     if (source.path / "metrics.jsonl").exists():
         shutil.copyfile(source.path / "metrics.jsonl", folder.path / "metrics.jsonl")
     config = {key: value for key, value in source.read_config().items() if key != "files"}
-    folder.write_config({**config, "info": {**data.info(), **info, "forecaster": details}}, further)
+    folder.write_config({**config, "info": {**info, "forecaster": details}}, further)
 
 
 def combined(data: OwnData, recipes: Mapping[NetworkKind, Recipe], seed: int) -> Stack:
@@ -301,3 +320,7 @@ def stored(own: OwnData) -> bytes:
         for name, tensor in sequences.named().items()
     }
     return safetensors.torch.save(tensors)
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

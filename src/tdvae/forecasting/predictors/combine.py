@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from tdvae.errors import InputError
 from tdvae.forecasting.predictors.density import SAMPLES, Density, MixtureDensity, Predictor, mixed_log_prob
 from tdvae.forecasting.predictors.networks import Network, interpolated, scaled
 from tdvae.forecasting.predictors.origins import LEAST_BLOCKS, Origins, mean_and_error, targets
@@ -34,6 +35,12 @@ class Stack:
 
     members: Mapping[str, Predictor]
     weights: Mapping[str, Mapping[int, float]]
+
+    def __post_init__(self) -> None:
+        for h in {h for by_horizon in self.weights.values() for h in by_horizon} or {0}:
+            given = [by_horizon.get(h, 0.0) for by_horizon in self.weights.values()]
+            if min(given, default=-1.0) < 0 or not math.isclose(sum(given), 1):
+                raise InputError(f"weights: expected shares that sum to 1 at {h} steps, got {given}")
 
     def weights_at(self, h: int) -> dict[str, float]:
         """The weights of the members at a horizon; small ones are left out."""

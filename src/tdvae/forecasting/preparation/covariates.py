@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tdvae.checks import PositiveNumber, check_fields
 from tdvae.errors import InputError
 from tdvae.forecasting.preparation.scaling import Scaling
 from tdvae.forecasting.series import Array, Series, blocks, calendar_features
@@ -24,7 +25,10 @@ class Covariate:
     classes: tuple[float, ...] = ()
     labels: tuple[str, ...] = ()  # if it is a column of text
     shift: float = 0.0
-    scale: float = 1.0
+    scale: PositiveNumber = 1.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def size(self) -> int:

@@ -192,6 +192,15 @@ class Encoding:
         encoding.check_consistent()
         return encoding
 
+    def check_encoded(self, sequences: Sequences) -> None:
+        """Raise a ValueError if sequences do not have the type and the shape that this encoding gives."""
+        expected = {"bits": torch.bool, "classes": torch.int64}.get(self.kind, torch.float32)
+        picture, shape = self.picture, tuple(sequences.x.shape[2:])
+        same = shape == self.event_shape if picture is None else shape[1:] == (picture.rows, picture.columns)
+        actions = 0 if sequences.actions is None else sequences.actions.shape[-1]
+        if sequences.x.dtype != expected or not same or actions != self.actions:
+            raise ValueError(f"stored data that do not fit the encoding of {self.kind}")
+
     def check_consistent(self) -> None:
         """Raise a ValueError if the parts do not fit together."""
         count = 1 if self.kind == "picture" else int(np.prod(self.event_shape))

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from tdvae.checks import NonNegative, check_fields
 from tdvae.data import Recording
 from tdvae.errors import InputError
 from tdvae.forecasting.preparation.encode import Encoding
@@ -28,7 +29,12 @@ class HeldOut:
     """
 
     sequences: Sequences
-    context: int = 0
+    context: NonNegative = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.context >= self.sequences.horizon:
+            raise InputError(f"context: expected less than the {self.sequences.horizon} steps, got {self.context}")
 
 
 @dataclass(frozen=True, eq=False)

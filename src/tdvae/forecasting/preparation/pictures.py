@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from tdvae.checks import Positive, Range, check_fields
 from tdvae.errors import InputError
 from tdvae.forecasting.series import Array, Series
 from tdvae.models.defaults import padded_size
@@ -26,8 +27,12 @@ class Picture:
     layout: Layout
     low: float
     high: float
-    rows: int
-    columns: int
+    rows: Positive
+    columns: Positive
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        Range(above=self.low).check("high", self.high)
 
     @classmethod
     def fit(cls, series: Series, pieces: Sequence[Array]) -> Picture:

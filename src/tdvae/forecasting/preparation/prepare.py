@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 
@@ -55,7 +55,7 @@ def prepare(
     time: str | None = None,
     group: str | None = None,
     sep: str | None = None,
-    decimal: str | None = None,
+    decimal: Literal[".", ","] | None = None,
     date_format: str | None = None,
     time_zone: str | None = None,
     calendar: bool = False,
@@ -99,8 +99,6 @@ def prepare(
     (40, torch.Size([5, 40, 1]))
     """
     check_shares(shares)
-    if decimal not in (None, ".", ","):
-        raise InputError(f"decimal: expected . or a comma, got {decimal!r}")
     columns = Columns(_names(values), _names(covariates), id, time, group, sep, decimal, date_format, time_zone)
     series = read(source, columns)
     if isinstance(series, Recording):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def is_text(column: pd.Series) -> bool:
     return bool(types.is_string_dtype(column) or types.is_object_dtype(column))
 
 
-def guess_decimal(cells: list[str], sep: str | None) -> str:
+def guess_decimal(cells: list[str], sep: str | None) -> Literal[".", ","]:
     """Point or comma. Where cells such as 1,234 leave it open, semicolons between cells suggest commas."""
     found = {".": 0, ",": 0}
     cells = [re.sub(GROUPING, "", text) for text in cells]
