@@ -25,6 +25,7 @@ from tdvae.errors import InputError, failure
 from tdvae.forecasting.own_data import OwnDataRuns
 from tdvae.reporting.results import finite_numbers
 from tdvae.storage import RunFolder
+from tdvae_paper import jobs
 from tests.test_bad_input import SMALL, Refusal, fit_small, numbers
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,6 +64,7 @@ def failing(error: BaseException) -> Callable[..., None]:
             "a library cannot be loaded; check the free memory",
         ),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "not enough memory; choose"),
+        (ModuleNotFoundError("No module named 'h5py'", name="h5py"), "the package h5py is missing; install tdvae"),
         (ZeroDivisionError("two\nlines"), "unexpected ZeroDivisionError: two lines; please report this"),
     ],
 )
@@ -87,6 +89,27 @@ def test_an_interruption_while_arguments_are_read_is_one_line(
 ) -> None:
     monkeypatch.setattr("tyro.cli", failing(KeyboardInterrupt()))
     assert refusal("fit", "mine.npz") == "interrupted; nothing was written"
+
+
+@pytest.mark.parametrize("place", ["", "networks/latent", "seed-0/networks/latent"])
+def test_an_interruption_advises_to_resume_what_can_be_resumed(place: str, tmp_path: Path) -> None:
+    def interrupted() -> list[str]:
+        with pytest.raises(KeyboardInterrupt) as found, cli._advice_to_resume(tmp_path):
+            raise KeyboardInterrupt
+        return getattr(found.value, "__notes__", [])
+
+    (tmp_path / place).mkdir(parents=True, exist_ok=True)
+    assert interrupted() == []
+    (tmp_path / place / "config.json").touch()
+    assert "--resume" in interrupted()[0]
+    jobs.check_folders(tmp_path, None, resume=True)
+
+
+def test_names_with_commas_are_quoted() -> None:
+    assert cli._names(()) is None
+    assert cli._names(("a, b",)) == ["a", "b"]
+    assert cli._names(('"a, b",c "d"',)) == ["a, b", 'c "d"']
+    assert cli._names(("a", '"b,c"')) == ["a", "b,c"]
 
 
 @pytest.mark.parametrize("local_rank", [0, 1])

@@ -110,7 +110,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout.splitlines()
     assert "MB of text" in said
-    assert int(peak) < 2500  # of which torch and pandas take about 500
+    assert int(peak) < 800  # of which torch and pandas take about 500
 
 
 # Other files

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import pickle
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch
 
 import tdvae
 from tdvae import InputError
+from tdvae.__main__ import end_by_sigterm
 from tdvae.data import FrameWindows, Recording, split_windows, windows
 from tdvae.data.images import to_square
 from tdvae.data.recording import Ending, Episode, RecordingWriter
@@ -121,6 +124,17 @@ def test_file_created_during_recording_is_not_overwritten(tmp_path: Path) -> Non
         writer.__exit__(None, None, None)
     assert out.read_text() == "another file"
     assert list(tmp_path.iterdir()) == [out]
+
+
+def test_sigterm_leaves_no_file(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        end_by_sigterm()
+        with pytest.raises(SystemExit), RecordingWriter(tmp_path / "walk.h5", 8, ["left"], pose=False, about={}):
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, RuntimeError])

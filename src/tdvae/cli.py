@@ -6,6 +6,7 @@ neither torch nor any other large dependency.
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import sys
@@ -46,7 +47,9 @@ def _advice_to_resume(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        if any(folder.glob("config.json")) or any(folder.glob("*/config.json")):
+        from tdvae.storage.run_folder import is_started
+
+        if is_started(folder):
             interrupt.add_note(f"continue from the last checkpoint with --run-dir {folder} --resume")
         raise
 
@@ -108,7 +111,7 @@ class Data:
 
     values: Names = ()
     """Columns to forecast, separated by commas; by default all without another role. Arrays: the name of x. Names that
-    have commas: --values NAME --values NAME."""
+    have commas are put in double quotes: --values '"a, b",c'."""
     covariates: Names = ()
     """Columns whose future is known (prices, set points, actions), like --values. Arrays: the name of actions."""
     id: Annotated[str | None, option("COLUMN")] = None
@@ -272,10 +275,8 @@ class Fit:
 
 
 def _names(given: tuple[str, ...]) -> list[str] | None:
-    """Names separated by commas; an option that is given several times has one name each, which may have commas."""
-    if len(given) == 1:
-        return [name.strip() for name in given[0].split(",")]
-    return list(given) or None
+    """Names separated by commas, as in a line of a CSV file: those that have commas are in double quotes."""
+    return [name.strip() for line in csv.reader(given, skipinitialspace=True) for name in line] or None
 
 
 def _steps(option: str, text: str) -> list[int]:

@@ -77,6 +77,8 @@ def failure(error: Exception) -> str:
     # Without memory, the interpreter itself fails with a SystemError.
     if isinstance(error, MemoryError | SystemError) or "memory" in text.lower():
         return f"{process}not enough memory; choose smaller sizes, a smaller batch or fewer samples: {text[:200]}"
+    if isinstance(error, ModuleNotFoundError):
+        return f"{process}the package {error.name} is missing; install tdvae with its dependencies"
     if isinstance(error, ImportError) and "shared object" in text:  # libraries are loaded when they are first used
         return (
             f"{process}a library cannot be loaded; check the free memory, the limit of open files and the "

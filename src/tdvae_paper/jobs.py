@@ -17,9 +17,8 @@ import torch
 
 from tdvae.errors import InputError
 from tdvae.reporting.results import Measures
-from tdvae.storage import RunFolder
 from tdvae.storage.files import read_checked, write_checked
-from tdvae.storage.run_folder import check_unused
+from tdvae.storage.run_folder import check_unused, is_started
 from tdvae.training import FitResult
 from tdvae.training.log import Progress
 
@@ -49,7 +48,7 @@ def check_folders(run_dir: Path, out: Path | None, resume: bool) -> None:
         raise InputError(f"--out: expected a folder, got the file {out}")
     if not resume:
         check_unused(run_dir)
-    elif not any(RunFolder(folder).has_run for folder in run_dir.glob("*")):
+    elif not is_started(run_dir):
         raise InputError(f"--resume: expected a run in {run_dir}, found no run to resume")
 
 
@@ -59,7 +58,12 @@ def run_jobs(jobs: list[Job]) -> list[Finished]:
     if workers == 1:
         return [_run_job(job) for job in jobs]
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), start_worker) as pool:
-        return list(pool.map(_run_job, jobs))
+        try:
+            return list(pool.map(_run_job, jobs))
+        except (KeyboardInterrupt, SystemExit):  # SIGINT and SIGTERM do not wait for the trainings
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            raise
 
 
 def _run_job(job: Job) -> Finished:
@@ -69,7 +73,7 @@ def _run_job(job: Job) -> Finished:
         return Finished(**read_checked(measures_path, ("measures", "train_seconds")))
     if not (job.resume and training_path.exists()):
         # A job that had not started before the interruption has no checkpoint to resume.
-        result = job.train(job.run_dir, job.resume and RunFolder(job.run_dir).has_run, job.progress)
+        result = job.train(job.run_dir, job.resume and is_started(job.run_dir), job.progress)
         write_checked(training_path, {"seconds": result.seconds})
     seconds = read_checked(training_path, ("seconds",)).get("seconds")
     finished = Finished(job.measure(job.run_dir), seconds)

@@ -32,6 +32,11 @@ CONFIG_KEYS = ("format", "model", "objective", "data", "train", "jumps", "info")
 MAX_METRICS_BYTES, MAX_FILE_BYTES = 2**30, 16 * 2**30
 
 
+def is_started(folder: Path) -> bool:
+    """Whether there is something to resume: a run, or one inside of the folder, as experiments and fits have them."""
+    return any(folder.rglob(CONFIG))
+
+
 class RunFolder:
     """The files of one run. Reading needs no lock; `use` locks the folder for a process that writes."""
 

@@ -43,7 +43,7 @@ from tdvae.forecasting.predictors import (
 from tdvae.forecasting.preparation import OwnData
 from tdvae.storage import RunFolder, files
 from tdvae.storage.files import to_json
-from tdvae.storage.run_folder import check_unused, create, locked
+from tdvae.storage.run_folder import check_unused, create, is_started, locked
 from tdvae.training import FitResult
 from tdvae.training.log import Progress
 
@@ -160,7 +160,7 @@ def fit_forecaster(
     """
     folder = RunFolder(run_dir)
     several, first = int(os.environ.get("WORLD_SIZE", "1")) > 1, int(os.environ.get("RANK", "0")) == 0
-    if resume and not folder.has_run and not (folder.path / FOLDER).is_dir():
+    if resume and not is_started(folder.path):
         raise InputError(f"run_dir: expected a run to resume, got {folder.path}, which has none")
     if not resume and first:
         check_unused(folder.path)

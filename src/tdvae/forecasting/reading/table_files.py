@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TEXT_FILES, PARQUET_FILES, EXCEL_FILES = (".csv", ".tsv", ".txt"), (".parquet", ".pq"), (".xlsx",)
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}  # of text files
 SAMPLE = 2**20  # bytes at the start of a text file, from which separators are guessed
-SHORTEST_CELL = 4  # numbers of text such as "1," take this many times the memory
+SHORTEST_CELL = 4  # numbers of packed text such as "1," take this many times the memory
 SAMPLE_LINES = 1000
 LONGEST_HEADING = 2**24  # bytes
 TEXT_BYTES = 64  # that a cell of text is expected to take
@@ -39,33 +39,28 @@ def read_table(path: Path, columns: Columns) -> Series:
     return _read_text(path, columns)
 
 
-class _Bounded:
-    """The text of a file, unpacked, of which a limited number of bytes can be read."""
+def _open(path: Path) -> Any:
+    """The text of a file, unpacked, as a stream of pyarrow."""
+    import pyarrow
 
-    def __init__(self, path: Path) -> None:
-        import pyarrow
+    stream = pyarrow.OSFile(os.fspath(path))
+    compression = COMPRESSED.get(path.suffix.lower())
+    return stream if compression is None else pyarrow.CompressedInputStream(stream, compression)
 
-        compression = COMPRESSED.get(path.suffix.lower())
-        self.stream = pyarrow.OSFile(os.fspath(path))
-        self.path, self.most, self.closed = path, most_content(path), False
-        if compression is not None:
-            self.stream = pyarrow.CompressedInputStream(self.stream, compression)
-            self.most //= SHORTEST_CELL
-        self.left = self.most
 
-    def read(self, size: int = -1) -> bytes:
-        content: bytes = self.stream.read(min(size, self.left + 1) if size >= 0 else self.left + 1)
-        self.left -= len(content)
-        if self.left < 0:
-            raise InputError(
-                f"file: expected at most {self.most / 2**20:,.0f} MB of text in a file of "
-                f"{self.path.stat().st_size:,} bytes, got more in {self.path}; if you trust it, unpack it first"
-            )
-        return content
-
-    def close(self) -> None:
-        self.closed = True
-        self.stream.close()
+def _check_unpacked(path: Path) -> None:
+    """Raise if a packed file has more text than `most_content`, before any of it is parsed."""
+    if path.suffix.lower() not in COMPRESSED:
+        return
+    left = most = most_content(path) // SHORTEST_CELL
+    with closing(_open(path)) as file:
+        while left >= 0 and (size := len(file.read(SAMPLE))):
+            left -= size
+    if left < 0:
+        raise InputError(
+            f"file: expected at most {most / 2**20:,.0f} MB of text in a file of {path.stat().st_size:,} bytes, got "
+            f"more in {path}; if you trust it, unpack it first"
+        )
 
 
 def _read_text(path: Path, columns: Columns) -> Series:
@@ -74,6 +69,7 @@ def _read_text(path: Path, columns: Columns) -> Series:
     import pyarrow
 
     try:
+        _check_unpacked(path)
         heading, lines = _sample(path)
         sep = columns.sep or _separator(heading)
         decimal = columns.decimal or guess_decimal(
@@ -106,7 +102,7 @@ def _read_text(path: Path, columns: Columns) -> Series:
 
 def _sample(path: Path) -> tuple[str, list[str]]:
     """The heading and some of the lines after it."""
-    with closing(_Bounded(path)) as file:
+    with closing(_open(path)) as file:
         content = file.read(SAMPLE)
         while b"\n" not in content and len(content) < LONGEST_HEADING and (more := file.read(SAMPLE)):
             content += more
@@ -133,7 +129,7 @@ def _parse(path: Path, sep: str, decimal: str, text: list[str] | None, heading: 
     reading = csv.ReadOptions(use_threads=False, block_size=max(2**20, 2 * heading))
     parsing = csv.ParseOptions(delimiter=sep)
     if text is None:
-        with closing(_Bounded(path)) as file, csv.open_csv(file, reading, parsing) as reader:
+        with closing(_open(path)) as file, csv.open_csv(file, reading, parsing) as reader:
             text = reader.schema.names
     convert = csv.ConvertOptions(
         column_types=dict.fromkeys(text, pyarrow.string()),
@@ -142,7 +138,7 @@ def _parse(path: Path, sep: str, decimal: str, text: list[str] | None, heading: 
         decimal_point=decimal,
         timestamp_parsers=["%%"],  # times stay text: `cells` needs their offsets from UTC
     )
-    with closing(_Bounded(path)) as file, csv.open_csv(file, reading, parsing, convert) as reader:
+    with closing(_open(path)) as file, csv.open_csv(file, reading, parsing, convert) as reader:
         return list(reader.schema.names), reader.read_all()
 
 
