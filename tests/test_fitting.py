@@ -109,6 +109,15 @@ def test_one_of_the_tdvaes_is_stopped_early(data: tdvae.OwnData, tmp_path: Path)
     assert trained["next_step"] == 20
 
 
+def test_networks_that_validation_cannot_weight_are_stopped_early(tmp_path: Path) -> None:
+    short = tdvae.prepare(np.sin(0.3 * np.arange(120)), longest_jump=5)
+    info = _fit(short, tmp_path / "run", steps=20).info or {}
+    assert info["trained"] == {"next_step": 6, "latent": 6, "observed": 6}
+    assert info["weights"]["linear"] == {"1": 1.0, "2": 1.0, "5": 1.0}
+    named = _fit(short, tmp_path / "named", steps=20, networks=["latent"]).info or {}
+    assert named["trained"] == {"latent": 20}
+
+
 def test_tdvaes_start_from_the_belief_network_of_the_next_step_predictor(
     data: tdvae.OwnData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,12 +134,13 @@ class Network:
 
 
 def _importance(model: Model, sequences: Sequences, at: Origins, h: int, x: Tensor, samples: int) -> Tensor:
-    """log p(x) for targets x (M, D), from states drawn from their posterior."""
+    """log p(x) for targets x (M, D), from states drawn from their posterior; from before a gap, as `densities`."""
     assert isinstance(model, TDVAE)
+    start = at.t - steps_without_observation(sequences, at)
     chosen = sequences.select(at.row)
     changed = chosen.x.clone()
     changed[torch.arange(len(at)), at.t + h - 1] = x.to(changed.dtype).view(len(at), *changed.shape[2:])
-    pairs = Pairs(at.t[:, None], at.t[:, None] + h)
+    pairs = Pairs(start[:, None], at.t[:, None] + h)
     return log_mean_exp(pair_log_weights(model, replace(chosen, x=changed), pairs, samples))[..., 0].double()
 
 
