@@ -377,12 +377,12 @@ def test_the_command_says_the_weights(
     monkeypatch.setattr("sys.argv", ["tdvae", *command, "--run-dir", "run"])
     cli.main()
     printed = capsys.readouterr().out
-    assert "weights of the combination: " in printed
-    assert "% linear at 1 step" in printed
+    assert "kept: " in printed
+    assert "linear regression" in next(line for line in printed.splitlines() if line.startswith("kept: "))
     assert "tdvae.load returns the TD-VAE with the largest weight: " in printed
     assert (tmp_path / "run" / "forecasts.png").exists()
     measures = json.loads((tmp_path / "run" / "results.json").read_text())["measures"]
     assert set(measures["weights"]) == {"linear", "next_step", "latent", "observed"}
     monkeypatch.setattr("sys.argv", ["tdvae", *command, "--run-dir", "run", "--resume"])
     cli.main()
-    assert "weights of the combination: " in capsys.readouterr().out
+    assert "kept: " in capsys.readouterr().out
