@@ -17,13 +17,12 @@ from tdvae.data.episodes import Episodes, record
 from tdvae.errors import InputError
 from tdvae.forecasting.fitting.recipes import NetworkKind
 from tdvae.models import LSTM, Model, ResidualMaps
-from tdvae.saved import load
 from tdvae.storage import RunFolder
 from tdvae.storage.files import read_checked, write_checked
 from tdvae.training.config import derive_seed
 
 RECORD, FIT, POLICY, EVALUATE = 801, 802, 803, 804  # purposes of derived seeds
-EPISODES, MODEL, AGENT, DONE = "episodes.npz", "model", "agent", "round.json"
+EPISODES, AGENT, DONE = "episodes.npz", "agent", "round.json"
 
 
 @dataclass(frozen=True)
@@ -145,17 +144,15 @@ class _Learning:
 
     def _fitted(self, number: int, recorded: Episodes) -> Model:
         """The model of a round: that of the round before, trained on everything recorded so far."""
-        settings, folder = self.settings, self.folder / f"round-{number}" / MODEL
-        steps = settings.fit_steps if number == 1 else settings.refit_steps
-        before = load(self.folder / f"round-{number - 1}" / MODEL) if number > 1 else None
+        settings, folder = self.settings, self.folder / f"round-{number}"
         return fit_model(
             recorded.sequences(),
             folder,
             settings.longest_jump,
-            steps,
+            settings.fit_steps if number == 1 else settings.refit_steps,
             self._derived(FIT, number),
             settings.kind,
-            before,
+            self.folder / f"round-{number - 1}" if number > 1 else None,
             **settings.model,
         )
 

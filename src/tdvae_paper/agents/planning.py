@@ -29,7 +29,7 @@ from tdvae.types import Belief
 from tdvae_paper.agents.worlds import Env, NoVelocity
 
 RECORD, PLAN = 811, 812  # purposes of derived seeds
-MODEL, OUTCOMES, MEASURED = "model", "outcomes", "planning.json"
+OUTCOMES, MEASURED = "outcomes", "planning.json"
 Act = Callable[[Belief, Sequence[Env]], Any]  # the actions of all environments
 LONGEST_HOLD = 10  # steps for which a random torque is held in the recordings
 
@@ -75,7 +75,7 @@ def train_planning(
         episodes = record(env, HeldTorques(env, number), settings.steps, number)
         model = fit_model(
             episodes.sequences(),
-            run_dir / MODEL,
+            run_dir,
             settings.jump,
             settings.fit_steps,
             seed,
