@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tdvae.agents.gym import BeliefObservation
     from tdvae.agents.imagined import ImaginedEnv
+    from tdvae.agents.models import fit_model
     from tdvae.agents.outcomes import Outcomes, fit_outcomes
     from tdvae.agents.planning import Planner
     from tdvae.agents.rounds import Learned, Rounds, learn
@@ -25,6 +26,7 @@ __all__ = [
     "Planner",
     "Rounds",
     "VecBelief",
+    "fit_model",
     "fit_outcomes",
     "learn",
 ]
@@ -38,6 +40,7 @@ _DEFINED_IN = {
     "Planner": "planning",
     "Rounds": "rounds",
     "VecBelief": "vector",
+    "fit_model": "models",
     "fit_outcomes": "outcomes",
     "learn": "rounds",
 }

@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tdvae.checks import Positive, Seed, checked
 from tdvae.forecasting.fitting.recipes import NetworkKind, recipe
 from tdvae.jumps import SemiGradient, WithinSequence
-from tdvae.models import Model
+from tdvae.models import Model, NextStep
+from tdvae.models.defaults import standardise
 from tdvae.saved import load
 from tdvae.storage import RunFolder
 from tdvae.storage.run_folder import create
@@ -20,12 +22,13 @@ PAIRS = 16  # of a sequence in each training step
 PREDICTOR, MODEL = "predictor", "model"  # folders of a run
 
 
+@checked
 def fit_model(
     data: Sequences,
-    run_dir: Path,
-    longest_jump: int,
-    steps: int,
-    seed: int,
+    run_dir: str | Path,
+    longest_jump: Positive,
+    steps: Positive,
+    seed: Seed,
     kind: NetworkKind = "latent",
     before: Path | None = None,
     progress: Progress = "none",
@@ -37,6 +40,7 @@ def fit_model(
     forgets slow hidden variables, of which short jumps see little. Half of the pairs are consecutive and half are
     jumps, with semi-gradients. A training has no validation: the weights at the end of a cosine schedule are taken.
     """
+    run_dir = Path(run_dir)
     create(run_dir)
     known = {name: options[name] for name in ("belief", "batch_size") if name in options}
     predictor = _fit(data, run_dir / PREDICTOR, longest_jump, steps, seed, "next_step", before, progress, known)
@@ -59,6 +63,8 @@ def _fit(
 ) -> Model:
     found = recipe(data, longest_jump, steps, seed, patience=0, kind=kind, **options)
     model = found.learner.model
+    if isinstance(model, NextStep) and before is None:
+        standardise(model.encoder, model.head, data)
     if before is not None:
         model.load_state_dict(load(before / run_dir.name).state_dict())
     if predictor is not None:

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tdvae.checks import checked
 from tdvae.errors import InputError
@@ -63,7 +63,7 @@ def for_data(data: Sequences, **choices: Any) -> TDVAE:
     }
     model = build(TDVAEConfig(**_with_choices(settings, choices)))
     if isinstance(model.p_D, GaussianDecoder):
-        _standardise(model, data)
+        standardise(model.encoder, model.p_D, data)
     return model
 
 
@@ -170,10 +170,10 @@ def _warn_of_outliers(steps: Tensor, shift: Tensor, scale: Tensor) -> None:
         )
 
 
-def _standardise(model: TDVAE, data: Sequences) -> None:
+def standardise(encoder: nn.Module, decoder: nn.Module, data: Sequences) -> None:
     """Give the encoder and the decoder the data's own mean and spread, per dimension, of what was observed."""
-    assert isinstance(model.encoder, ObservationEncoder)
-    assert isinstance(model.p_D, GaussianDecoder)
+    assert isinstance(encoder, ObservationEncoder)
+    assert isinstance(decoder, GaussianDecoder)
     if never := data.never_observed():
         raise InputError(f"data: expected at least one observed value of each channel, got none of channel {never[0]}")
     steps = data.x[data.mask].double()
@@ -188,6 +188,6 @@ def _standardise(model: TDVAE, data: Sequences) -> None:
         )
     scale = torch.where(scale > CONSTANT * shift.abs(), scale, 1)
     _warn_of_outliers(torch.where(observed, steps, shift), shift, scale)
-    for part in (model.encoder, model.p_D):
+    for part in (encoder, decoder):
         part.shift.copy_(shift)
         part.scale.copy_(scale)

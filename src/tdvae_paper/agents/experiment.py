@@ -128,9 +128,9 @@ class Agents(Experiment[Preset]):
                 for name, label in INPUTS.items()
                 if name in by_measure[0]
             ]
-            tables[f"agents-{world}"] = [Table(columns, rows)]
+            tables[f"agents_{world}"] = [Table(columns, rows)]
             probed = measures.get("belief_r2", {}).get(world, {})
-            tables[f"agents-{world}-r2"] = [
+            tables[f"agents_{world}_r2"] = [
                 by_key(
                     ((INPUTS[name], probed[name]) for name in INPUTS if name in probed), corner="R² of a linear probe"
                 )
@@ -144,7 +144,7 @@ class Agents(Experiment[Preset]):
                 ]
                 for name, label in PLANNERS.items()
             ]
-            tables["agents-planning"] = [Table(["Planning on the pendulum", "return", "CPU-ms a decision"], rows)]
+            tables["agents_planning"] = [Table(["Planning on the pendulum", "return", "CPU-ms a decision"], rows)]
         return tables
 
     def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
