@@ -12,7 +12,7 @@ import gymnasium
 
 from tdvae.agents.models import fit_model
 from tdvae.agents.policies import Agent, MakeEnv, PolicySettings
-from tdvae.checks import NonNegative, Positive, Seed, check_fields, checked
+from tdvae.checks import Positive, Seed, check_fields, checked
 from tdvae.data.episodes import Episodes, record
 from tdvae.errors import InputError
 from tdvae.forecasting.fitting.recipes import NetworkKind
@@ -29,17 +29,17 @@ EPISODES, AGENT, DONE = "episodes.npz", "agent", "round.json"
 class Rounds:
     """Settings of `learn`."""
 
-    rounds: Positive = 3
+    rounds: Positive = 2
     first_steps: Positive = 10_000  # recorded at random before the first round
     policy_steps: Positive = 20_480  # interactions of the policy in each round; they are recorded, too
     last_policy_steps: Positive = 61_440  # in the last round
     kind: NetworkKind = "latent"
-    longest_jump: Positive = 8
-    fit_steps: Positive = 500  # training steps of the model in the first round
-    refit_steps: NonNegative = 400  # in each later one, from the weights of the one before
+    longest_jump: Positive = 24
+    fit_steps: Positive = 300  # training steps of the model in the first round
+    refit_steps: Positive = 200  # in each later one, from the weights of the one before
     only_random: bool = False  # control: as many interactions are recorded, all at random
     model: dict[str, Any] = field(
-        default_factory=lambda: {"belief": LSTM(64), "maps": ResidualMaps(64), "layers": 2, "latent": 4}
+        default_factory=lambda: {"belief": LSTM(64), "maps": ResidualMaps(64), "layers": 2, "latent": 8}
     )
     policy: PolicySettings = field(default_factory=PolicySettings)
 

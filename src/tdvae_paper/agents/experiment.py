@@ -23,8 +23,8 @@ INPUTS = {
     "frames": "8 observations and actions",
     "recurrent": "RecurrentPPO",
     "next_step": "code of a next-step LSTM",
-    "belief_random": "belief, random recordings only",
-    "belief": "belief of TD-VAE",
+    "belief_random": "belief p_B, random recordings only",
+    "belief": "belief p_B of TD-VAE",
     "kalman": "Kalman filter, dynamics known",
     "full": "full state",
 }
@@ -45,7 +45,7 @@ class Preset:
 
 
 SMALL = {"belief": LSTM(8), "maps": ResidualMaps(8), "layers": 1, "latent": 2}
-CARTPOLE_INPUTS = ("last", "frames", "recurrent", "next_step", "belief_random", "belief", "kalman")
+CARTPOLE_INPUTS = ("last", "frames", "kalman", "next_step", "belief", "recurrent", "belief_random")
 PRESETS = {
     "smoke": Preset(
         {
@@ -73,8 +73,8 @@ class Agents(Experiment[Preset]):
     presets = PRESETS
 
     def tasks(self, preset: Preset, seeds: list[int]) -> list[Task]:
-        names = [(task, name) for task, names in preset.inputs.items() for name in names]
-        names += [(PLANNING, "pendulum")] if preset.planning is not None else []
+        names = [(PLANNING, "pendulum")] if preset.planning is not None else []
+        names += [(task, name) for task, names in preset.inputs.items() for name in names]
         return [Task(seed, f"{task}-{name}-seed-{seed}", f"{task},{name}") for seed in seeds for task, name in names]
 
     def training(self, preset: Preset, task: Task) -> Callable[..., FitResult]:

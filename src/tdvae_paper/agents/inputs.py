@@ -54,7 +54,9 @@ def train_input(
     say = partial(_say, task, name, seed)
     if name in LEARNED:
         kind: NetworkKind = "next_step" if name == "next_step" else "latent"
-        rounds = replace(learning.rounds, kind=kind, only_random=name == "belief_random")
+        # The code of a TD-VAE is that of its predictor, so its belief is given as p_B's means and log σ.
+        policy = replace(learning.rounds.policy, features="code" if name == "next_step" else "moments")
+        rounds = replace(learning.rounds, kind=kind, only_random=name == "belief_random", policy=policy)
         learned = learn(make_env, rounds, run_dir, seed, resume, learning.episodes, say)
         agent, last = learned.agent, learned.history[-1]
         value, seconds = last["return_mean"], sum(entry["seconds"] for entry in learned.history)

@@ -39,8 +39,8 @@ class Planning:
     """Settings of the recording, the model, the search and its evaluation."""
 
     steps: int = 20_000
-    fit_steps: int = 1_000
-    outcome_steps: int = 1_000
+    fit_steps: int = 500
+    outcome_steps: int = 600
     jump: int = 5
     search: dict[str, Any] = field(
         default_factory=lambda: {"horizon": 6, "candidates": 100, "iterations": 3, "elites": 10}
