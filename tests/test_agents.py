@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -31,7 +34,7 @@ from tdvae.agents.extra import PPO, DummyVecEnv
 from tdvae.agents.outcomes import OutcomeLearner, _past_the_end, load_outcomes
 from tdvae.agents.planning import Proposals, cross_entropy
 from tdvae.agents.policies import Agent, PolicySettings
-from tdvae.data import Episodes, Recorder, record
+from tdvae.data import Episodes, Recorder, from_minari, record
 from tdvae.data.spaces import observations, to_x, vector_size, vectors
 from tdvae.errors import InputError
 from tdvae.jumps import SemiGradient, Uniform, WithinSequence
@@ -198,6 +201,25 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
 def test_what_cannot_be_recorded_is_refused(env: Any, policy: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         record(env, policy)
+
+
+def test_minari_episodes_have_the_actions_that_led_to_their_observations() -> None:
+    one = SimpleNamespace(
+        observations=np.arange(3.0)[:, None],
+        actions=np.array([2, 0]),
+        rewards=np.array([0.5, 1.0]),
+        terminations=np.array([False, True]),
+        truncations=np.array([False, False]),
+    )
+    dataset = SimpleNamespace(
+        observation_space=spaces.Box(0, 9, (1,)), action_space=spaces.Discrete(3), iterate_episodes=lambda: [one]
+    )
+    (episode,) = from_minari(dataset).episodes
+    assert np.stack(episode.actions).tolist() == [[0, 0, 0], [0, 0, 1], [1, 0, 0]]
+    assert (episode.rewards, episode.terminated, episode.truncated) == ([0, 0.5, 1], True, False)
+    if importlib.util.find_spec("minari") is None:
+        with pytest.raises(InputError, match="dataset: expected the package minari"):
+            from_minari("cartpole/random-v0")
 
 
 # Short episodes
@@ -479,3 +501,38 @@ def test_what_was_recorded_before_an_error_is_kept(tmp_path: Path) -> None:
 def test_ppo_learns_on_beliefs_through_the_wrapper() -> None:
     env = VecBelief(DummyVecEnv([Counting] * 2), small_model())
     PPO("MlpPolicy", env, n_steps=8, batch_size=8, device="cpu").learn(16)
+
+
+# The experiment
+
+
+def test_smoke_preset_of_the_experiment_measures_every_input_and_planner(tmp_path: Path) -> None:
+    from tdvae_paper.agents import EXPERIMENT
+    from tdvae_paper.runner import run
+
+    run(EXPERIMENT, "smoke", None, tmp_path / "run", tmp_path, resume=False)
+    measures = json.loads((tmp_path / "agents.json").read_text())["measures"]
+    inputs = set(EXPERIMENT.presets["smoke"].inputs["noisy_cartpole"])
+    for measure in ("return", "environment_steps", "seconds"):
+        assert set(measures[measure]["noisy_cartpole"]) == inputs
+    steps = {entry["mean"] for entry in measures["environment_steps"]["noisy_cartpole"].values()}
+    assert steps == {64 + 128 + 128}  # equal for all inputs
+    assert set(measures["planning_return"]) == set(measures["planning_seconds"]) == {"jumps", "steps", "true"}
+    hidden = measures["belief_r2"]["noisy_cartpole"]["kalman"]
+    assert hidden["x_velocity"]["mean"] > 0.5  # the filter knows the velocity, which a single observation does not show
+    assert measures["belief_r2"]["noisy_cartpole"]["last"]["x_velocity"]["mean"] < 0.3
+
+
+def test_the_filter_follows_the_cart_pole_when_it_is_told_the_truth() -> None:
+    """Without noise in the observations its mean is the state: it has the dynamics of the environment."""
+    from tdvae_paper.agents.worlds import CartPoleFilter, noisy_cartpole
+
+    filtered = CartPoleFilter(noisy_cartpole())
+    state = np.array([0.03, 0.2, -0.02, 0.1])
+    env: Any = filtered.unwrapped
+    filtered.reset(seed=0)
+    env.state, filtered.mean, filtered.cov = state, state.copy(), np.zeros((4, 4))
+    for action in (0, 1, 1, 0):
+        filtered.mean = filtered._moved(filtered.mean, 10.0 if action else -10.0)
+        env.step(action)
+        assert np.allclose(filtered.mean, env.state, atol=1e-9)

@@ -159,6 +159,31 @@ class Recorder:
         return Episodes((*self.finished, *(one for one in self.current if len(one) > 1)))
 
 
+def from_minari(dataset: Any) -> Episodes:
+    """The episodes of a Minari data set, given as `minari.load_dataset` returns it, or by its id."""
+    if isinstance(dataset, str):
+        try:
+            import minari
+        except ImportError as error:
+            raise InputError(
+                "dataset: expected the package minari, which is not installed; pip install minari"
+            ) from error
+        dataset = minari.load_dataset(dataset)
+    nothing = np.zeros(vector_size(dataset.action_space), np.float32)
+    return Episodes(
+        tuple(
+            Episode(
+                list(observations(dataset.observation_space, one.observations)),
+                [nothing, *vectors(dataset.action_space, one.actions)],
+                [0.0, *np.asarray(one.rewards, dtype=np.float32).tolist()],
+                bool(one.terminations[-1]),
+                bool(one.truncations[-1]),
+            )
+            for one in dataset.iterate_episodes()
+        )
+    )
+
+
 @checked
 def record(
     env: Any,

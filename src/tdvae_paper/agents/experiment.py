@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tdvae.agents.policies import PolicySettings
 from tdvae.agents.rounds import Rounds
 from tdvae.models import LSTM, ResidualMaps
 from tdvae.reporting.results import Measures
@@ -45,12 +46,13 @@ class Preset:
 
 
 SMALL = {"belief": LSTM(8), "maps": ResidualMaps(8), "layers": 1, "latent": 2}
+BRIEF = PolicySettings(envs=2, n_steps=32, batch_size=32)
 CARTPOLE_INPUTS = ("last", "frames", "kalman", "next_step", "belief", "recurrent", "belief_random")
 PRESETS = {
     "smoke": Preset(
         {
             "noisy_cartpole": Learning(
-                Rounds(2, 64, 1_024, 1_024, longest_jump=3, fit_steps=2, refit_steps=2, model=SMALL), 8, 64
+                Rounds(2, 64, 128, 128, longest_jump=3, fit_steps=2, refit_steps=2, model=SMALL, policy=BRIEF), 8, 400
             )
         },
         {"noisy_cartpole": ("last", "frames", "next_step", "belief", "kalman")},
