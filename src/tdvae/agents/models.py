@@ -42,7 +42,7 @@ def fit_model(
     """
     run_dir = Path(run_dir)
     create(run_dir)
-    known = {name: options[name] for name in ("belief", "batch_size") if name in options}
+    known = {name: value for name, value in options.items() if name in ("belief", "batch_size")}
     predictor = _fit(data, run_dir / PREDICTOR, longest_jump, steps, seed, "next_step", before, progress, known)
     if kind == "next_step":
         return predictor
