@@ -25,7 +25,7 @@ from tdvae.objectives import Learner, actions_between
 from tdvae.storage import RunFolder, checkpoint
 from tdvae.training import TrainConfig, fit
 from tdvae.training.config import derive_seed
-from tdvae.types import Latent, Pairs, Sequences, State, Terms
+from tdvae.types import Pairs, Sequences, State, Terms
 
 INITIAL_WEIGHTS = 805  # purpose of a derived seed
 LEAST_LOG_SIGMA = -4.0  # of a reward, in its own spread: rewards may be deterministic
@@ -41,7 +41,7 @@ class OutcomeTerms(Terms):
 
 
 class Outcomes(nn.Module):
-    """p(R, c | z_t1, z_t2, δt, a): R = r_{t1+1} + … + r_{t2} is normal, and c, that no end came by t2, Bernoulli."""
+    """p(R, c | s_t1, s_t2, δt, a): R = r_{t1+1} + … + r_{t2} is normal, and c, that no end came by t2, Bernoulli."""
 
     scale: Tensor
 
@@ -49,12 +49,14 @@ class Outcomes(nn.Module):
         super().__init__()
         if not isinstance(model.p_T, TransitionLadder):
             raise InputError(f"model: expected a TD-VAE of vectors, got one of {model.config.event_shape}")
-        self.map = ResidualMap(model.p_T.features_size + sum(model.state_sizes), 3, hidden, blocks=2)
+        observed = 0 if model.memory is None else model.memory.size
+        self.map = ResidualMap(model.p_T.features_size + sum(model.state_sizes) + observed, 3, hidden, blocks=2)
         self.register_buffer("scale", torch.tensor([0.0, 1.0]))  # mean and spread of one reward
 
-    def forward(self, step: Step, z2: Latent, dt: Tensor) -> tuple[DiagonalNormal, Tensor]:
+    def forward(self, step: Step, after: State, dt: Tensor) -> tuple[DiagonalNormal, Tensor]:
         """The distribution of R, and the logit of c, each (..., 1)."""
-        mean, log_sigma, logit = self.map(torch.cat([step.p_T.context.features, z2.flat], dim=-1)).split(1, dim=-1)
+        features = [step.p_T.context.features, after.z.flat, *([] if after.x is None else [after.x])]
+        mean, log_sigma, logit = self.map(torch.cat(features, dim=-1)).split(1, dim=-1)
         steps = dt[..., None].to(mean.dtype)
         log_scale = (self.scale[1] * steps).log()
         log_sigma = LEAST_LOG_SIGMA + F.softplus(log_sigma - LEAST_LOG_SIGMA)
@@ -77,12 +79,13 @@ class OutcomeLearner(Learner):
         with torch.no_grad():
             plain = Sequences(sequences.x, sequences.lengths, sequences.actions, observed=sequences.observed)
             z1, _ = model.p_B.sample(model.filter(plain).at(pairs.t1))
-            step = model.step(State(z1, model.features_at(plain, pairs.t1)), pairs.dt, actions)
-            z2, _ = step.p_T.sample()
-        rewards, logit = self.outcomes(step, z2, pairs.dt)
+            before = State(z1, model.features_at(plain, pairs.t1))
+            step = model.step(before, pairs.dt, actions)
+            after = model.after_step(step, before, pairs.dt, actions)
+        rewards, logit = self.outcomes(step, after, pairs.dt)
         total, ends = (_between(value, pairs) for value in (sequences.rewards, sequences.ended.float()))
-        before = _between(sequences.ended.float(), Pairs(torch.zeros_like(pairs.t1), pairs.t1))
-        alive = (before == 0).float()  # jumps that begin after the end count for nothing
+        earlier = _between(sequences.ended.float(), Pairs(torch.zeros_like(pairs.t1), pairs.t1))
+        alive = (earlier == 0).float()  # jumps that begin after the end count for nothing
         ending = F.binary_cross_entropy_with_logits(logit[..., 0], (ends == 0).float(), reduction="none")
         count = alive.sum().clamp(min=1)
         return OutcomeTerms((-rewards.log_prob(total[..., None]) * alive).sum() / count, (ending * alive).sum() / count)
@@ -173,5 +176,5 @@ def jump(model: TDVAE, outcomes: Outcomes, state: State, dt: int, a: Tensor | No
     steps, a = arguments.check_jump(model, state, dt, a)
     step = model.step(state, steps, a)
     after = model.after_step(step, state, steps, a)
-    rewards, logit = outcomes(step, after.z, steps)
+    rewards, logit = outcomes(step, after, steps)
     return after, rewards.mean[..., 0], torch.sigmoid(logit[..., 0])

@@ -30,7 +30,7 @@ class Rounds:
     """Settings of `learn`."""
 
     rounds: Positive = 2
-    first_steps: Positive = 10_240  # recorded at random before the first round
+    first_steps: Positive = 10_000  # recorded at random before the first round
     policy_steps: Positive = 20_480  # interactions of the policy in each round; they are recorded, too
     last_policy_steps: Positive = 61_440  # in the last round
     kind: NetworkKind = "latent"

@@ -47,7 +47,7 @@ class Preset:
 
 SMALL = {"belief": LSTM(8), "maps": ResidualMaps(8), "layers": 1, "latent": 2}
 BRIEF = PolicySettings(envs=2, n_steps=32, batch_size=32)
-CARTPOLE_INPUTS = ("last", "frames", "kalman", "next_step", "belief", "recurrent", "belief_random")
+CARTPOLE_INPUTS = ("last", "frames", "kalman", "next_step", "belief", "recurrent")
 PRESETS = {
     "smoke": Preset(
         {
@@ -75,8 +75,8 @@ class Agents(Experiment[Preset]):
     presets = PRESETS
 
     def tasks(self, preset: Preset, seeds: list[int]) -> list[Task]:
-        names = [(PLANNING, "pendulum")] if preset.planning is not None else []
-        names += [(task, name) for task, names in preset.inputs.items() for name in names]
+        names = [(task, name) for task, names in preset.inputs.items() for name in names]
+        names += [(PLANNING, "pendulum")] if preset.planning is not None else []
         return [Task(seed, f"{task}-{name}-seed-{seed}", f"{task},{name}") for seed in seeds for task, name in names]
 
     def training(self, preset: Preset, task: Task) -> Callable[..., FitResult]:

@@ -39,7 +39,7 @@ class Planning:
     """Settings of the recording, the model, the search and its evaluation."""
 
     steps: int = 20_000
-    fit_steps: int = 500
+    fit_steps: int = 800
     outcome_steps: int = 600
     jump: int = 5
     search: dict[str, Any] = field(
@@ -79,6 +79,7 @@ def train_planning(
             settings.jump,
             settings.fit_steps,
             seed,
+            "observed",
             progress=progress,
             batch_size=16,
             belief=LSTM(settings.hidden),
