@@ -89,7 +89,7 @@ def test_scores_of_a_known_case_leave_missing_numbers_out() -> None:
     density = CorrelatedNormal(torch.zeros(1, 2).double(), torch.eye(2).double())
     x, seen = torch.tensor([[1.0, 100.0]]).double(), torch.tensor([[True, False]])
     scores = density_scores(density, density.log_prob(x, seen), x, seen)
-    assert float(scores.nll) == pytest.approx(0.5 * math.log(2 * math.pi) + 0.5)
+    assert float(scores.main) == pytest.approx(0.5 * math.log(2 * math.pi) + 0.5)
     assert scores.measures()["rmse"] == pytest.approx(1.0)
     assert scores.measures()["coverage_50"] == 0.0  # the 50 % interval ends at 0.674
     assert scores.measures()["coverage_90"] == 1.0

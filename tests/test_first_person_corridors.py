@@ -17,9 +17,10 @@ from tdvae import InputError, cli
 from tdvae.codec import load_codec
 from tdvae.envs.corridors import CELL, Maze
 from tdvae.envs.corridors_walk import LEFT, RIGHT, Walk, walk
+from tdvae.forecasting.evaluation import energy_score
 from tdvae.models import TDVAE, build
 from tdvae_paper.first_person import codes_measures as measuring
-from tdvae_paper.first_person.codes import ACTIONS, EXPERIMENT, PRESETS, model
+from tdvae_paper.first_person.codes import EXPERIMENT, PRESETS, model
 from tdvae_paper.first_person.codes_data import coded, moments
 from tdvae_paper.first_person.codes_memory import mazes_of, seen_columns
 
@@ -46,13 +47,13 @@ def test_energy_score_of_known_samples() -> None:
     frames = torch.tensor([0.0, 0.2, 0.6])[None, :, None, None, None].expand(1, 3, 3, 4, 4)
     truth = torch.full((1, 3, 4, 4), 0.2)
     expected = (0.2 + 0.0 + 0.4) / 3 - (0.2 + 0.6 + 0.4) / 3 / 2
-    assert float(measuring.energy_score(frames, truth)) == pytest.approx(expected, abs=1e-4)
+    assert float(energy_score(frames, truth)) == pytest.approx(expected, abs=1e-4)
 
 
 def test_energy_score_prefers_the_true_distribution() -> None:
     torch.manual_seed(0)
     truth, good = torch.rand(400, 3, 1, 1), torch.rand(400, 20, 3, 1, 1)
-    scores = [float(measuring.energy_score(s, truth).mean()) for s in (good, 0.5 + 0.1 * good, good + 0.3)]
+    scores = [float(energy_score(s, truth).mean()) for s in (good, 0.5 + 0.1 * good, good + 0.3)]
     assert scores[0] == min(scores)
 
 
@@ -123,7 +124,7 @@ def test_published_preset_has_the_codecs_size() -> None:
     preset = PRESETS["cpu"]
     assert preset.model.event_shape == (preset.world.codec.size,) == (64,)
     assert preset.seen + max(preset.measured) <= preset.world.window
-    assert preset.jumps[ACTIONS].longest == 40
+    assert preset.variants["actions"].jumps.longest == 40
 
 
 def test_model_of_other_codes_is_refused() -> None:

@@ -12,13 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch import Tensor
 
 import tdvae
 from tdvae import cli, saved
 from tdvae.envs import first_person
 from tdvae.forecasting import RUNS, Forecaster
 from tdvae.forecasting.predictors import compose, fill
-from tdvae.models import LinearRecurrence
+from tdvae.models import LinearRecurrence, ResidualMaps
 
 JUMP, STEPS = 4, [1, 4, 11]
 
@@ -186,11 +187,13 @@ def test_bytes_of_pictures_get_a_convolutional_model_of_a_size_that_fits(tmp_pat
     assert recipe.describe().startswith("convolutional TD-VAE")
     assert sum(p.numel() for p in tdvae.recipe(data).learner.parameters()) < 3e6
     sizes: dict[str, Any] = {"channels": 4, "canvas": 4, "belief": 8, "layers": 1, "batch_size": 2}
-    forecaster = tdvae.fit_forecaster(data, tmp_path / "run", steps=1, progress="none", **sizes)
+    sizes |= {"steps": 1, "progress": "none", "networks": ["convolutional"]}
+    forecaster = tdvae.fit_forecaster(data, tmp_path / "run", **sizes)
+    assert isinstance(forecaster.model.config, tdvae.models.ConvTDVAEConfig)
     forecasts = forecaster.forecast(x[:1], [1])
     measures = RUNS.evaluate(saved.load_saved(tmp_path / "run"), seed=0)
-    assert measures["nll"]["climatology"]["1"] == pytest.approx(np.log(256), rel=0.3)
-    assert np.isfinite(measures["nll"]["combination"]["1"])
+    assert set(measures["energy"]) == {"combination", "naive", "climatology"}
+    assert measures["energy"]["naive"]["1"] == pytest.approx((1 / 6) ** 0.5, rel=0.1)  # independent, uniform on [0, 1]
     assert forecasts.mean.shape == (1, 1, 12, 10, 3)
     assert 0 <= forecasts.quantiles.min() <= forecasts.quantiles.max() <= 255
     with pytest.raises(tdvae.InputError, match=r"out: expected a \.npz file"):
@@ -207,9 +210,71 @@ def test_a_recording_is_fitted(tmp_path: Path) -> None:
     data = tdvae.prepare(tmp_path / "walk.h5", 2, window=5)
     assert data.encoding.actions == 3
     assert data.split.startswith("split by episode")
-    sizes: dict[str, Any] = {"channels": 4, "canvas": 4, "belief": 8, "layers": 1, "batch_size": 2}
+    sizes: dict[str, Any] = {"maps": ResidualMaps(8), "belief": 8, "layers": 1, "batch_size": 2}
     tdvae.fit_forecaster(data, tmp_path / "run", steps=1, progress="none", **sizes)
-    assert RUNS.held_out(saved.load_saved(tmp_path / "run"), seed=0).x.shape == (1, 5, 3, 16, 16)
+    found = saved.load_saved(tmp_path / "run")
+    held_out = RUNS.held_out(found, seed=0)
+    assert held_out.x.shape == (1, 5, 64)
+    assert RUNS.in_units(found, held_out.x).shape == (1, 5, 16, 16, 3)
+    assert held_out.actions is not None
+    assert held_out.actions.shape == (1, 5, 3)
+
+
+SMALL: dict[str, Any] = {
+    "maps": ResidualMaps(8),
+    "belief": 8,
+    "layers": 1,
+    "batch_size": 2,
+    "steps": 2,
+    "progress": "none",
+}
+
+
+def test_pictures_are_fitted_as_codes_and_forecast_in_pixels(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(0, 256, (12, 6, 12, 10, 3)).astype(np.uint8)
+    data = tdvae.prepare(x, 2)
+    forecaster = tdvae.fit_forecaster(data, tmp_path / "run", **SMALL)
+    assert isinstance(forecaster.model.config, tdvae.TDVAEConfig)
+    assert forecaster.model.config.event_shape == (64,)
+    again = Forecaster.load(tmp_path / "run")
+    forecasts = again.forecast(x[:2], [1, 3], samples=4)
+    assert forecasts.mean.shape == (2, 2, 12, 10, 3)
+    assert forecasts.samples.shape == (4, 2, 2, 12, 10, 3)
+    assert 0 <= forecasts.quantiles.min() <= forecasts.quantiles.max() <= 255
+    assert (np.diff(forecasts.quantiles, axis=0) >= 0).all()
+    measures = RUNS.evaluate(saved.load_saved(tmp_path / "run"), seed=0)
+    assert set(measures["energy"]) == {"combination", "naive", "climatology"}
+    with pytest.raises(tdvae.InputError, match=r"^x: expected observations of shape \(12, 10, 3\)"):
+        again.forecast(x[:, :, :, :9], [1])
+
+
+class Means:
+    """A user's own encoder: the mean of each channel."""
+
+    picture, size = (3, 8, 8), 3
+
+    def encode(self, pictures: Tensor) -> Tensor:
+        return pictures.mean((2, 3))
+
+    def decode(self, codes: Tensor) -> Tensor:
+        return codes[..., None, None].expand(*codes.shape, 8, 8)
+
+
+def test_the_encoder_may_be_the_users_own(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(0, 256, (12, 6, 8, 8, 3)).astype(np.uint8)
+    data = tdvae.prepare(x, 2).coded(Means())
+    forecaster = tdvae.fit_forecaster(data, tmp_path / "run", **SMALL)
+    again = Forecaster.load(tmp_path / "run", Means())
+    for one in (forecaster, again):
+        assert one.forecast(x[:1], [1]).mean.shape == (1, 1, 8, 8, 3)
+    with pytest.raises(tdvae.InputError, match=r"^codec: expected the one that the run was trained with"):
+        Forecaster.load(tmp_path / "run")
+    with pytest.raises(tdvae.InputError, match=r"^codec: expected data of pictures"):
+        data.coded(Means())
+    with pytest.raises(tdvae.InputError, match=r"^pictures: expected \(N, 3 × 8 × 8\)"):
+        tdvae.prepare(np.zeros((12, 6, 16, 16, 3), np.uint8), 2).coded(Means())
+    with pytest.raises(tdvae.InputError, match=r"^kind: expected latent"):
+        tdvae.recipe(data, kind="convolutional")
 
 
 def test_integers_that_would_need_too_many_logits_are_refused() -> None:

@@ -179,7 +179,8 @@ class Networks:
     networks: Annotated[str | None, option("NAMES")] = None
     """The networks to train, separated by commas: next_step, latent, observed. latent and observed are TD-VAEs; the
     state of observed also has the last observation. By default all three, for vectors of numbers; the worse of the two
-    TD-VAEs is stopped early. With several processes one is trained."""
+    TD-VAEs is stopped early. Pictures have latent, a TD-VAE of codes, or convolutional, one of pixels. With several
+    processes one is trained."""
     layers: Annotated[int | None, option("N")] = None
     """Layers of the latent state."""
     latent: Annotated[int | None, option("N")] = None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from tdvae.codec import BATCH, CodecTraining, ConvCodec, ConvCodecConfig, FrameCodec, fit_codec
+from tdvae.codec import BATCH, CodecTraining, ConvCodec, ConvCodecConfig, FrameCodec, check_pictures, fit_codec
 from tdvae.data.recording import Recording
 from tdvae.data.windows import FrameWindows
 from tdvae.errors import InputError
@@ -53,6 +53,13 @@ def encode_recording(codec: FrameCodec, recording: Recording) -> Tensor:
         frames = torch.from_numpy(recording.frames(start, min(start + BATCH, len(recording))))
         parts.append(codec.encode(frames.permute(0, 3, 1, 2).float().div_(255)))
     return torch.cat(parts)
+
+
+def encode_sequences(codec: FrameCodec, sequences: Sequences) -> Sequences:
+    """Sequences of pictures (N, T, channels, rows, columns) as sequences of their codes."""
+    pictures = sequences.x.flatten(0, 1)
+    check_pictures(codec, pictures)
+    return replace(sequences, x=codec.encode(pictures).unflatten(0, sequences.x.shape[:2]))
 
 
 def actions_of(recording: Recording) -> Tensor:

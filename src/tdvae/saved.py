@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tdvae.checks import checked
+from tdvae.codec import ConvCodec, load_codec
 from tdvae.errors import CheckpointError, InputError
 from tdvae.models import Model, build
 from tdvae.models.config import ModelConfig
 from tdvae.storage import RunFolder, checkpoint
 
+CODEC = "codec"  # the folder of a codec, beside the weights of a model of its codes
 WEIGHTS = Path(str(resources.files("tdvae"))) / "weights"
 
 
@@ -30,6 +32,11 @@ class SavedModel:
     info: dict[str, Any]
     folder: Path
     """Where it was found. A codec or a reader that belongs to the model is in a folder of its own there."""
+
+    @property
+    def codec(self) -> ConvCodec | None:
+        """The codec of the pictures whose codes the model predicts, if there is one."""
+        return load_codec(self.folder / CODEC) if (self.folder / CODEC).is_dir() else None
 
 
 def shipped_names() -> list[str]:
@@ -70,14 +77,19 @@ def load_saved(run_or_name: str | Path) -> SavedModel:
 
 
 @checked
-def ship(model: Model, name: str, info: dict[str, Any], folder: Path = WEIGHTS) -> Path:
+def ship(model: Model, name: str, info: dict[str, Any], folder: Path = WEIGHTS, codec: ConvCodec | None = None) -> Path:
     """Save a model in half precision as ``folder/name``, as the weights that ship with the package are."""
-    weights = {k: v.half() if v.is_floating_point() else v for k, v in model.state_dict().items()}
     path = folder / name
     if path.exists():
         raise InputError(f"name: expected a new one, got {path}, which exists; remove it first")
-    checkpoint.save(path, {"weights": weights}, {"model": model.describe(), "info": info})
+    checkpoint.save(path, {"weights": _halved(model)}, {"model": model.describe(), "info": info})
+    if codec is not None:
+        checkpoint.save(path / CODEC, {"weights": _halved(codec)}, {"codec": codec.describe()})
     return path
+
+
+def _halved(module: nn.Module) -> dict[str, Tensor]:
+    return {name: v.half() if v.is_floating_point() else v for name, v in module.state_dict().items()}
 
 
 def _build_model(description: dict[str, Any], weights: Mapping[str, Tensor], source: str) -> Model:

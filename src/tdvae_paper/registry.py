@@ -19,6 +19,7 @@ EXPERIMENTS: dict[str, str] = {
     "switching-semi-gradient": "tdvae_paper.switching:SEMI_GRADIENT",
     "switching-curriculum": "tdvae_paper.switching:CURRICULUM",
     "moving-mnist": "tdvae_paper.moving_mnist.experiment:EXPERIMENT",
+    "moving-mnist-fitted": "tdvae_paper.moving_mnist.fitted:EXPERIMENT",
     "minipacman": "tdvae_paper.minipacman:EXPERIMENT",
     "minipacman-observed-state": "tdvae_paper.minipacman:OBSERVED_STATE",
     "minipacman-jumps": "tdvae_paper.minipacman:JUMPS",

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from tdvae.codes import encode_sequences
 from tdvae.data import OscillatorSettings, from_arrays, simulate
 from tdvae.errors import InputError
 from tdvae.explorer.references import ExactOscillator
@@ -117,16 +118,17 @@ def _own_data(found: SavedModel, name: str, data: Path | None) -> Subject:
     held_out = own.test if data is None else own.held_out(data)
     pictures = encoding.kind == "picture"
     sequences = _limited(held_out.sequences, PICTURES if pictures else SIGNALS)
-    size = math.prod(sequences.x.shape[2:])
-    units = Units.same(size)
-    if encoding.scaling is not None:
-        units = Units(encoding.scaling.shift.reshape(-1), encoding.scaling.scale.reshape(-1))
     layout = None
     if pictures:
         colours, rows, columns = sequences.x.shape[2:]
         if colours not in (1, 3):
             raise InputError(f"run: expected pictures with 1 or 3 channels, got {colours} in {found.source}")
-        layout = PictureLayout(rows, columns, 3 if colours == 3 else 1, channels_first=True)
+        layout = PictureLayout(rows, columns, 3 if colours == 3 else 1, True, codec=encoding.codec)
+    if encoding.codec is not None:
+        sequences = encode_sequences(encoding.codec, sequences)
+    units = Units.same(math.prod(sequences.x.shape[2:]))
+    if encoding.scaling is not None:
+        units = Units(encoding.scaling.shift.reshape(-1), encoding.scaling.scale.reshape(-1))
     source = "the test part of the run" if data is None else data.name
     about = f"Your own data: {source}. The model has not been trained on these sequences."
     if forecaster.stack is not None:

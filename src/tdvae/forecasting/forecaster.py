@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tdvae.checks import LONGEST_JUMP, Positive, Range, Seed, check_fields, checked
+from tdvae.codec import FrameCodec
 from tdvae.distributions import DiagonalNormal
 from tdvae.errors import CheckpointError, InputError
 from tdvae.forecasting.forecasts import Forecasts
@@ -52,15 +53,18 @@ class RunData:
         check_fields(self)
 
     @classmethod
-    def of(cls, found: SavedModel) -> RunData:
+    def of(cls, found: SavedModel, codec: FrameCodec | None = None) -> RunData:
+        """The data of a run; ``codec`` is the user's own, if the run was trained on its codes."""
         info = found.info
         if "encoding" not in info:
             raise InputError(f"run: expected a run of `tdvae fit` of this version, got {found.source}")
-        content = RunFolder(found.source).read_file(DATA_FILE)
+        content, codec = RunFolder(found.source).read_file(DATA_FILE), codec or found.codec
+        if codec is None and info["encoding"].get("codec") is not None:
+            raise InputError(f"codec: expected the one that the run was trained with, got None for {found.source}")
         try:
             parts = _grouped(safetensors.torch.load(content), ".")
             data = cls(
-                Encoding.from_description(info["encoding"]),
+                Encoding.from_description(info["encoding"], codec),
                 Columns.from_description(info["columns"]),
                 info["longest_jump"],
                 info["window"],
@@ -78,10 +82,16 @@ class RunData:
 
     def check_suits(self, model: Model) -> None:
         """Raise a ValueError if encoding, stored data and model do not belong together, as in an edited file."""
-        for part in (self.history, self.test.sequences):
-            self.encoding.check_encoded(part)
+        pictures, codec = replace(self.encoding, codec=None), self.encoding.codec
+        given = tuple(model.config.event_shape)
+        shown = given if codec is None else tuple(codec.picture)  # the test part stays pictures
+        for part, encoding, shape in (
+            (self.history, self.encoding, given),
+            (self.test.sequences, pictures, shown),
+        ):
+            encoding.check_encoded(part)
             actions = 0 if part.actions is None else part.actions.shape[-1]
-            if (tuple(part.x.shape[2:]), actions) != (model.config.event_shape, model.config.actions):
+            if (tuple(part.x.shape[2:]), actions) != (shape, model.config.actions):
                 raise ValueError("stored data that do not fit the model")
 
     def read(self, source: Source) -> tuple[Series, Sequences]:
@@ -89,8 +99,8 @@ class RunData:
         return new_sequences(self.encoding, self.columns, source)
 
     def held_out(self, source: Source) -> HeldOut:
-        """New data for an evaluation: cut like the training data."""
-        series, sequences = self.read(source)
+        """New data for an evaluation: cut like the training data, and pictures even if the model is given codes."""
+        series, sequences = new_sequences(replace(self.encoding, codec=None), self.columns, source)
         spans = [split.Span(number, 0, length) for number, length in enumerate(series.lengths)]
         if self.window is None or max(series.lengths) <= self.window:
             return HeldOut(sequences)
@@ -160,13 +170,14 @@ class Forecaster:
 
     @classmethod
     @checked
-    def load(cls, run: str | Path) -> Forecaster:
-        """Load a run of `tdvae fit` or `tdvae.fit_forecaster`."""
-        return cls.of(load_saved(run))
+    def load(cls, run: str | Path, codec: FrameCodec | None = None) -> Forecaster:
+        """Load a run of `tdvae fit` or `tdvae.fit_forecaster`; if it was trained on the codes of your own ``codec``,
+        with that."""
+        return cls.of(load_saved(run), codec)
 
     @classmethod
-    def of(cls, found: SavedModel) -> Forecaster:
-        data = RunData.of(found)
+    def of(cls, found: SavedModel, codec: FrameCodec | None = None) -> Forecaster:
+        data = RunData.of(found, codec)
         stack = load_stack(found, data.longest_jump) if data.encoding.kind == "vector" else None
         return cls(found.model, data, stack, found.info.get("forecaster"))
 
@@ -280,8 +291,13 @@ class Forecaster:
         for step in steps:
             known = None if future is None else future[:, :step]
             density = forecast(self.model, belief, compose(step, self.data.longest_jump), states, known)
-            means.append(self._decode(density.mean))
-            bounds.append([self._decode(_quantile(density, level)) for level in levels])
+            if self.encoding.codec is None:
+                means.append(self._decode(density.mean))
+                bounds.append([self._decode(_quantile(density, level)) for level in levels])
+            else:  # a mean of codes is no mean of pictures
+                pictures = self._decode(density.components.mean)
+                means.append(pictures.mean(0))
+                bounds.append([np.quantile(pictures, level, axis=0) for level in levels])
         shape = (len(at), len(steps), *self.encoding.event_shape)
         quantiles = np.moveaxis(np.array(bounds), 0, 2) if levels else np.zeros((0, *shape))
         if not samples:
@@ -292,7 +308,8 @@ class Forecaster:
         state = self.model.sample_state(belief, samples)
         states_then = rollout(self.model, state, [jump for piece in pieces for jump in piece], future)
         states_then = states_then[torch.from_numpy(ends[[wanted.index(step) for step in steps]])]
-        drawn = self.model.decode(states_then).sample()
+        then = self.model.decode(states_then)
+        drawn = then.sample() if self.encoding.codec is None else then.mean
         return np.stack(means, axis=1), quantiles, np.moveaxis(self._decode(drawn), 0, 2)
 
     def _decode(self, values: Tensor) -> Array:

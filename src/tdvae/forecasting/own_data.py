@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tdvae.forecasting.evaluation import LABELS, Evaluation, comparisons, evaluate, verdict
+from tdvae.codes import encode_sequences
+from tdvae.forecasting.evaluation import ENERGY_WORDS, LABELS, Evaluation, comparisons, evaluate, verdict
 from tdvae.forecasting.forecaster import Forecaster, RunData
 from tdvae.forecasting.preparation import Encoding, HeldOut
 from tdvae.forecasting.preparation.overlaps import shared_steps
@@ -26,6 +27,7 @@ MAIN = ("combination", "tdvae", "next_step", "linear")  # the forecasters of the
 OTHERS = ("seasonal_naive", "naive", "climatology")
 MEASURE_LABELS = {
     "nll": "NLL, nats",
+    "energy": "energy score of pictures",
     "crps": "CRPS, standard deviations",
     "rmse": "root mean square error, standard deviations",
     "coverage_50": "inside its 50 % interval",
@@ -38,7 +40,15 @@ def evaluate_run(forecaster: Forecaster, seed: int, held_out: HeldOut | None = N
     data = forecaster.data
     test = data.test if held_out is None else held_out
     return evaluate(
-        forecaster.model, forecaster.stack, data.history, test, data.longest_jump, data.seasons, seed, bar=True
+        forecaster.model,
+        forecaster.stack,
+        data.history,
+        test,
+        data.longest_jump,
+        data.seasons,
+        seed,
+        bar=True,
+        codec=data.encoding.codec,
     )
 
 
@@ -64,7 +74,10 @@ class OwnDataRuns:
         held_out = None
         if source is not None:
             held_out = forecaster.data.held_out(source)
-            share = shared_steps(_steps(forecaster.data.history), _steps(held_out.sequences))
+            codec, given = forecaster.encoding.codec, held_out.sequences
+            share = shared_steps(
+                _steps(forecaster.data.history), _steps(given if codec is None else encode_sequences(codec, given))
+            )
             if share > SEEN:
                 print(
                     f"warning: {share:.0%} of the steps of {source} are in the training part of the run; forecasts of "
@@ -81,8 +94,10 @@ class OwnDataRuns:
 
     def held_out(self, found: SavedModel, seed: int) -> Sequences:
         """One of the test sequences, chosen by ``seed``."""
-        test = RunData.of(found).test.sequences
-        return test.select(torch.tensor([seed % len(test)]))
+        data = RunData.of(found)
+        test = data.test.sequences
+        chosen, codec = test.select(torch.tensor([seed % len(test)])), data.encoding.codec
+        return chosen if codec is None else encode_sequences(codec, chosen)
 
     def times(self, found: SavedModel, seed: int) -> Callable[[int], str] | None:
         """The text of a time step of this sequence, counted from 1."""
@@ -109,8 +124,13 @@ def tables(measures: Measures) -> list[Block]:
     Several columns may have different units; their scores are then in standard deviations of the training part.
     """
     scales = measures.get("standard_deviation", {})
-    nll = measures["nll"]
     origins = {int(h): round(entry["mean"]) for h, entry in measures["origins"].items()}
+    if "energy" in measures:
+        scores = measures["energy"]
+        rows = [(LABELS[name], scores[name], _plain) for name in scores]
+        said = verdict(comparisons(scores, measures, "energy"), origins, *ENERGY_WORDS)
+        return [_by_horizon("energy score, of the pixels' range", list(scores["combination"]), rows), said]
+    nll = measures["nll"]
     said = verdict(comparisons(nll, measures), origins, "nats" if len(scales) == 1 else "nats per dimension")
     horizons = list(nll["combination"])
     if "crps" not in measures:

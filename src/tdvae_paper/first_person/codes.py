@@ -21,6 +21,7 @@ from tdvae.models import LSTM, Gaussian, Model, ResidualMaps, TDVAEConfig, build
 from tdvae.objectives import Learner, tdvae_loss
 from tdvae.reporting.results import Measures
 from tdvae.reporting.tables import Block, by_key
+from tdvae.saved import CODEC
 from tdvae.training import FitResult, TrainConfig
 from tdvae.training.config import derive_seed
 from tdvae_paper.experiment import MUON, Experiment, Task, TrainedRun, Training, by_seed, seeds_of, time_of
@@ -29,10 +30,9 @@ from tdvae_paper.first_person.codes_data import Coded, World, coded, moments
 from tdvae_paper.first_person.codes_memory import after_a_turn, seen_and_unseen
 
 TEST = 611  # purpose of a derived seed
-ACTIONS = "actions"
 
 
-def model(size: int, belief: int = 256, maps: int = 128, layers: int = 4, latent: int = 16) -> TDVAEConfig:
+def model(size: int, belief: int = 192, maps: int = 128, layers: int = 3, latent: int = 20) -> TDVAEConfig:
     """The dense TD-VAE of codes of ``size`` numbers."""
     return TDVAEConfig(
         event_shape=(size,),
@@ -54,24 +54,29 @@ def believing(jumps: Jumps, futures: int = 8) -> Jumps:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """What differs between the models of a seed."""
+
+    jumps: Jumps
+    steps: int
+    actions: bool = False  # given
+
+
+@dataclass(frozen=True)
 class Preset:
     """All settings of a run except its seed."""
 
     train: TrainConfig
     world: World = field(default_factory=World)
     model: TDVAEConfig = field(default_factory=lambda: model(64))
-    jumps: dict[str, Jumps] = field(
-        default_factory=lambda: {
-            ACTIONS: believing(Uniform(1, 40)),
-            "paper": Widening(Uniform(1, 40), start=2, until=0.3),
-            "rollouts": Uniform(1, 5),
-        }
+    variants: dict[str, Variant] = field(
+        default_factory=lambda: {"actions": Variant(believing(Uniform(1, 40)), 2_000, actions=True)}
     )
     seen: int = 16  # t1 of all measures
     measured: tuple[int, ...] = (1, 5, 10, 20, 40)  # δt of the measures
     turns: tuple[int, ...] = (4, 8, 12)  # δt of the measure of memory
     validated: int = 64  # validation windows
-    moments: int = 200  # held-out windows of the measures
+    moments: int = 60  # held-out windows of the measures
     samples: int = 30  # futures of each moment
     states: int = 6  # states of the spread ratio
     futures: int = 5  # futures of each of them
@@ -80,7 +85,7 @@ class Preset:
 
 PRESETS = {
     "smoke": Preset(
-        replace(MUON, steps=4, batch_size=4, pairs=2, validate_every=2, checkpoint_every=2, log_every=2),
+        replace(MUON, batch_size=4, pairs=2, checkpoint_every=2, log_every=2),
         World(
             frames=480,
             episode=40,
@@ -90,7 +95,11 @@ PRESETS = {
             window=16,
         ),
         model(8, belief=16, maps=16, layers=2, latent=4),
-        {ACTIONS: believing(Uniform(1, 8), futures=2), "paper": Uniform(1, 8), "rollouts": Uniform(1, 5)},
+        {
+            "actions": Variant(believing(Uniform(1, 8), futures=2), 4, actions=True),
+            "paper": Variant(Uniform(1, 8), 4),
+            "rollouts": Variant(Uniform(1, 5), 4),
+        },
         seen=6,
         measured=(1, 4),
         turns=(4,),
@@ -100,7 +109,16 @@ PRESETS = {
         states=2,
         futures=2,
     ),
-    "cpu": Preset(replace(MUON, steps=3_000, batch_size=32, pairs=16, validate_every=250, checkpoint_every=250)),
+    "cpu": Preset(replace(MUON, batch_size=32, pairs=16, checkpoint_every=200)),
+    "paper": Preset(
+        replace(MUON, batch_size=32, pairs=16, checkpoint_every=500),
+        variants={
+            "actions": Variant(believing(Uniform(1, 40)), 8_000, actions=True),
+            "paper": Variant(Widening(Uniform(1, 40), start=2, until=0.3), 8_000),
+            "rollouts": Variant(Uniform(1, 5), 4_000),
+        },
+        moments=200,
+    ),
 }
 
 
@@ -114,26 +132,29 @@ class Corridors(Experiment[Preset]):
     presets = PRESETS
 
     def tasks(self, preset: Preset, seeds: list[int]) -> list[Task]:
-        return [Task(seed, f"{variant}-seed-{seed}", variant) for seed in seeds for variant in preset.jumps]
+        return [Task(seed, f"{variant}-seed-{seed}", variant) for seed in seeds for variant in preset.variants]
 
     def prepare(self, preset: Preset) -> None:
         """Record, train the codec and encode all frames, unless that is in the data cache."""
         coded(preset.world, False)
 
     def training(self, preset: Preset, task: Task) -> Callable[..., FitResult]:
-        data = _data(preset, task)
-        actions = len(data.train.frames.recording.action_names) if task.variant == ACTIONS else 0
+        data, variant = _data(preset, task), preset.variants[task.variant]
+        actions = len(data.train.frames.recording.action_names) if variant.actions else 0
         torch.manual_seed(derive_seed(task.seed))  # the initial weights
         learner = Learner(build(replace(preset.model, actions=actions)), partial(tdvae_loss, gradient="path"))
-        jumps, config = preset.jumps[task.variant], replace(preset.train, seed=task.seed)
+        # The last weights are kept: with semi-gradients the loss grows while forecasts improve.
+        config = replace(preset.train, steps=variant.steps, validate_every=variant.steps, seed=task.seed)
         validation = moments(data.validation, preset.validated)
         info = {"variant": task.variant, "world": {"frames": preset.world.frames, "seed": preset.world.seed}}
-        return partial(_fit_with_codec, data.codec, Training(learner, data.train, jumps, config, validation, info))
+        training = Training(learner, data.train, variant.jumps, config, validation, info)
+        return partial(_fit_with_codec, data.codec, training)
 
     def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:
         trained, data = models[0], _data(preset, task)
         torch.manual_seed(derive_seed(task.seed, TEST))
-        return measures(preset, trained, data, preset.jumps[task.variant].longest, memory=task.variant == ACTIONS)
+        variant = preset.variants[task.variant]
+        return measures(preset, trained, data, variant.jumps.longest, memory=variant.actions)
 
     def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
         codec_error = _codec_measures(preset)
@@ -180,13 +201,13 @@ EXPERIMENT = Corridors()
 
 
 def _data(preset: Preset, task: Task) -> Coded:
-    return coded(preset.world, task.variant == ACTIONS)
+    return coded(preset.world, preset.variants[task.variant].actions)
 
 
 def _fit_with_codec(codec: ConvCodec, training: Callable[..., FitResult], run_dir: Path, **settings: Any) -> FitResult:
     """Train, and save the codec with the run: without it, the codes that the model predicts mean nothing."""
     result = training(run_dir=run_dir, **settings)
-    save_codec(codec, run_dir / "codec")
+    save_codec(codec, run_dir / CODEC)
     return result
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 STATES, FUTURES = 3, 5  # of Fig. 5
 JUNCTIONS, STRIPS, FILMS = 2, 4, 4  # moments drawn
-CANDIDATES = 600  # moments from which they are chosen
+CANDIDATES = 200  # moments from which they are chosen
 LATER = 12  # δt of Fig. 5: to a junction, a turn, and some steps
 JUMP = 4  # δt of the rollouts of Fig. 6
 GIF_SCALE, GIF_MILLISECONDS = 3, 160

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tdvae.codec import FrameCodec
 from tdvae.codes import CodeWindows
+from tdvae.forecasting.evaluation import distances, energy_score
 from tdvae.models import Model
 from tdvae.rollouts import belief_at
 from tdvae.types import Sequences, State
@@ -48,19 +49,6 @@ def futures(model: Model, part: Sequences, t1: int, dt: int, states: int, each: 
         actions = actions_after(part, t1 + done, step)
         state = model.transition(state, step, actions)
     return model.decode(state).mean.unflatten(0, (states, each))
-
-
-def distances(a: Tensor, b: Tensor) -> Tensor:
-    """Root mean square distances of frames a (N, A, …) and b (N, B, …), (N, A, B)."""
-    a, b = a.flatten(2), b.flatten(2)
-    return torch.cdist(a, b) / a.shape[-1] ** 0.5
-
-
-def energy_score(samples: Tensor, truth: Tensor) -> Tensor:
-    """E d(sample, truth) − E d(sample, other sample) / 2 of frames (N, S, …) and (N, …), (N,). Lower is better."""
-    count = samples.shape[1]
-    between = distances(samples, samples).sum((1, 2)) / (count * (count - 1))
-    return distances(samples, truth[:, None])[..., 0].mean(1) - between / 2
 
 
 def gradient(frames: Tensor) -> Tensor:

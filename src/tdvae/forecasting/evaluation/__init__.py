@@ -2,7 +2,9 @@
 
 from tdvae.forecasting.evaluation.comparison import LABELS, Comparison, comparisons, list_steps, verdict
 from tdvae.forecasting.evaluation.figure import draw, draw_calibration, draw_fan, draw_scores
+from tdvae.forecasting.evaluation.pictures import distances, energy_score
 from tdvae.forecasting.evaluation.scores import (
+    ENERGY_WORDS,
     MODEL,
     Evaluation,
     Scores,
@@ -13,6 +15,7 @@ from tdvae.forecasting.evaluation.scores import (
 )
 
 __all__ = [
+    "ENERGY_WORDS",
     "LABELS",
     "MODEL",
     "Comparison",
@@ -20,10 +23,12 @@ __all__ = [
     "Scores",
     "comparisons",
     "density_scores",
+    "distances",
     "draw",
     "draw_calibration",
     "draw_fan",
     "draw_scores",
+    "energy_score",
     "evaluate",
     "evaluation_origins",
     "list_steps",

@@ -1,4 +1,4 @@
-"""Whether a model is worth using, in words: its NLL compared with that of the best other forecaster, by horizon."""
+"""Whether a model is worth using, in words: its score compared with that of the best other forecaster, by horizon."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ SIMPLE = ("linear", "seasonal_naive", "naive", "climatology")
 
 @dataclass(frozen=True)
 class Comparison:
-    """The NLL of the model minus that of the best other, its standard error, and from how many blocks that is.
+    """The score of the model minus that of the best other, its standard error, and from how many blocks that is.
 
-    ``simple`` is the NLL of the best forecaster without a network, minus that of the model.
+    ``simple`` is the score of the best forecaster without a network, minus that of the model.
     """
 
     other: str
@@ -51,33 +51,36 @@ class Comparison:
         return f"{LABELS.get(self.other, self.other)}{alone} {'is better' if self.worse else 'serves as well'}"
 
 
-def comparisons(nll: Measures, measures: Measures) -> dict[int, Comparison]:
-    """The comparisons, from summarised measures of `Evaluation.with_differences`."""
-    others = {name: of for name, of in nll.items() if name not in NOT_COMPARED and name in LABELS}
+def comparisons(scores: Measures, measures: Measures, main: str = "nll") -> dict[int, Comparison]:
+    """The comparisons by the scores called ``main``, from summarised measures of `Evaluation.with_differences`."""
+    others = {name: of for name, of in scores.items() if name not in NOT_COMPARED and name in LABELS}
     return {
         int(h): Comparison(
             min(others, key=lambda name: others[name][h]["mean"]),
             difference["mean"],
-            measures["nll_difference_error"][h]["mean"],
-            measures["nll_difference_blocks"][h]["mean"],
-            min(nll[name][h]["mean"] for name in SIMPLE if name in nll) - nll["combination"][h]["mean"],
+            measures[f"{main}_difference_error"][h]["mean"],
+            measures[f"{main}_difference_blocks"][h]["mean"],
+            min(scores[name][h]["mean"] for name in SIMPLE if name in scores) - scores["combination"][h]["mean"],
         )
-        for h, difference in measures["nll_difference"].items()
+        for h, difference in measures[f"{main}_difference"].items()
     }
 
 
 def verdict(
-    comparisons: Mapping[int, Comparison], origins: Mapping[int, int] | None = None, unit: str = "nats per dimension"
+    comparisons: Mapping[int, Comparison],
+    origins: Mapping[int, int] | None = None,
+    unit: str = "nats per dimension",
+    score: str = "NLL",
 ) -> str:
     """The comparison in words. A difference counts if it is above two standard errors, which need some blocks."""
-    text = _verdict(comparisons, unit)
+    text = _verdict(comparisons, unit, score)
     if origins is None:
         return text
     blocks, counts = [int(each.blocks) for each in comparisons.values()], list(origins.values())
     return f"{text} ({_range(counts)} origins in {_range(blocks)} blocks.)"
 
 
-def _verdict(comparisons: Mapping[int, Comparison], unit: str) -> str:
+def _verdict(comparisons: Mapping[int, Comparison], unit: str, score: str) -> str:
     short = [h for h, each in comparisons.items() if each.blocks < LEAST_BLOCKS]
     told = {h: each for h, each in comparisons.items() if h not in short}
     if not told:
@@ -97,7 +100,7 @@ def _verdict(comparisons: Mapping[int, Comparison], unit: str) -> str:
         return f"Forecasters without a network are {gains} {unit} worse than the combination; {', '.join(clauses)}."
     amount = _amount([-told[h].difference for h in better])
     text = (
-        f"The combination is worth using at {list_steps(better)}: its NLL is {amount} {unit} below the best "
+        f"The combination is worth using at {list_steps(better)}: its {score} is {amount} {unit} below the best "
         "other forecaster."
     )
     return text if not clauses else f"{text} {_capital(', '.join(clauses))}."

@@ -15,9 +15,11 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
-from tdvae.distributions import Bernoulli, Categorical, DiscretisedLogistic, Distribution
+from tdvae.codec import FrameCodec
+from tdvae.distributions import Bernoulli, Categorical, Distribution
 from tdvae.errors import InputError
 from tdvae.forecasting.evaluation.comparison import SIMPLE, Comparison, verdict
+from tdvae.forecasting.evaluation.pictures import energy_score, picture_forecasts
 from tdvae.forecasting.predictors import (
     SAMPLES,
     Density,
@@ -40,31 +42,40 @@ from tdvae.likelihood import forecast, log_mean_exp
 from tdvae.models import ConvTDVAEConfig, Model
 from tdvae.models.config import RecurrentConfig
 from tdvae.reporting.results import Measures
-from tdvae.rollouts import belief_at
 from tdvae.types import Sequences
 
 MOST_ORIGINS = 300
-PICTURE_SAMPLES, MOST_PICTURES = 20, 16  # forecasts of pictures take long
 CRPS_SAMPLES = 200
+COMPARED = ("nll", "energy")  # scores by which forecasters are compared
+ENERGY_WORDS = ("of the pixels' range", "energy score")  # unit and name
 MODEL = "combination"  # what is compared with the others; for pictures and classes it is the TD-VAE
 NETWORKS = ("latent", "observed")  # the TD-VAEs among the members
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of one forecaster at one horizon, a number for each origin, (M,)."""
+    """The scores of one forecaster at one horizon, a number for each origin, (M,). Pictures have an energy score."""
 
-    nll: Tensor
+    nll: Tensor | None = None
+    energy: Tensor | None = None
     crps: Tensor | None = None
     squared_error: Tensor | None = None
     pit: Tensor | None = None  # (M, D) cumulative distribution function at the observation; NaN where it is missing
 
+    @property
+    def main(self) -> Tensor:
+        """The score by which forecasters are compared."""
+        found = self.energy if self.nll is None else self.nll
+        assert found is not None
+        return found
+
     def measures(self) -> dict[str, float]:
-        found = {"nll": float(self.nll.mean())}
-        if self.crps is not None and self.squared_error is not None and self.pit is not None:
+        found = {name: float(v.mean()) for name in COMPARED if (v := getattr(self, name)) is not None}
+        if self.squared_error is not None:
+            found["rmse"] = float(self.squared_error.mean().sqrt())
+        if self.crps is not None and self.pit is not None:
             distance = (self.pit - 0.5).abs()[~self.pit.isnan()]
             found["crps"] = float(self.crps.mean())
-            found["rmse"] = float(self.squared_error.mean().sqrt())
             found |= {f"coverage_{width}": float((distance <= width / 200).double().mean()) for width in (50, 90)}
         return found
 
@@ -88,13 +99,14 @@ class Evaluation:
         return found
 
     def with_differences(self) -> Measures:
-        """The measures, the NLL of the model minus that of the best other with its standard error, and the weights."""
+        """The measures, the score of the model minus that of the best other with its error, and the weights."""
         comparisons = self.comparisons()
+        main = next(name for name in COMPARED if name in self.measures)
         found = {
             **self.measures,
-            "nll_difference": {str(h): each.difference for h, each in comparisons.items()},
-            "nll_difference_error": {str(h): each.error for h, each in comparisons.items()},
-            "nll_difference_blocks": {str(h): float(each.blocks) for h, each in comparisons.items()},
+            f"{main}_difference": {str(h): each.difference for h, each in comparisons.items()},
+            f"{main}_difference_error": {str(h): each.error for h, each in comparisons.items()},
+            f"{main}_difference_blocks": {str(h): float(each.blocks) for h, each in comparisons.items()},
             "origins": {str(h): float(len(self.blocks[h])) for h in comparisons},
         }
         if self.weights is not None:
@@ -102,27 +114,29 @@ class Evaluation:
         return found
 
     def difference(self, h: int, first: str, second: str) -> tuple[float, float]:
-        """The mean difference of the NLL of two forecasters at the same origins, and its standard error over blocks."""
-        return mean_and_error(self.scores[first][h].nll - self.scores[second][h].nll, self.blocks[h])
+        """The mean difference of two forecasters' scores at the same origins, and its standard error over blocks."""
+        return mean_and_error(self.scores[first][h].main - self.scores[second][h].main, self.blocks[h])
 
     def best_other(self, h: int) -> str:
-        """The forecaster with the least NLL beside the combination and the TD-VAE."""
-        others = {name: float(of[h].nll.mean()) for name, of in self.scores.items() if name not in (MODEL, "tdvae")}
+        """The forecaster with the least score beside the combination and the TD-VAE."""
+        others = {name: float(of[h].main.mean()) for name, of in self.scores.items() if name not in (MODEL, "tdvae")}
         return min(others, key=others.__getitem__)
 
     def comparisons(self) -> dict[int, Comparison]:
         """The model and the best of the others, by horizon."""
         found = {}
         for h, scores in self.scores[MODEL].items():
-            name, own = self.best_other(h), float(scores.nll.mean())
-            simple = [float(of[h].nll.mean()) for other, of in self.scores.items() if other in SIMPLE]
+            name, own = self.best_other(h), float(scores.main.mean())
+            simple = [float(of[h].main.mean()) for other, of in self.scores.items() if other in SIMPLE]
             gain = min(simple, default=own) - own
             found[h] = Comparison(name, *self.difference(h, MODEL, name), len(self.blocks[h].unique()), gain)
         return found
 
     def verdict(self) -> str:
         """Whether the model is worth using, at which horizons, and what serves as well elsewhere."""
-        return verdict(self.comparisons(), {h: len(block) for h, block in self.blocks.items()})
+        origins = {h: len(block) for h, block in self.blocks.items()}
+        words = () if "nll" in self.measures else ENERGY_WORDS
+        return verdict(self.comparisons(), origins, *words)
 
 
 def evaluate(
@@ -136,16 +150,18 @@ def evaluate(
     horizons: Sequence[int] | None = None,
     samples: int = SAMPLES,
     bar: bool = False,
+    codec: FrameCodec | None = None,
 ) -> Evaluation:
     """Score forecasts of held-out sequences, beside simple forecasters fitted on the training part.
 
     ``stack`` is the combination for vectors of numbers; other data are forecast by the TD-VAE ``model``. A terminal
-    shows a progress ``bar``.
+    shows a progress ``bar``. With ``codec`` the model and ``history`` are of codes, and the held-out sequences are
+    pictures.
     """
     wanted = scored_horizons(longest_jump) if horizons is None else horizons
     with seeded(seed), torch.no_grad():
-        if isinstance(model.config, ConvTDVAEConfig):
-            return _evaluate_pictures(model, history, held_out.sequences, wanted)
+        if codec is not None or isinstance(model.config, ConvTDVAEConfig):
+            return _evaluate_pictures(picture_forecasts(model, history, held_out.sequences, list(wanted), codec))
         used = _origins(held_out, history, longest_jump, wanted)
         if stack is None:
             return _evaluate_discrete(model, history, held_out.sequences, used)
@@ -254,31 +270,13 @@ def _frequencies(data: Sequences, model: Model) -> Distribution:
     return Categorical(counts.double().log(), event_ndim=ndim)
 
 
-def _evaluate_pictures(model: Model, history: Sequences, test: Sequences, horizons: Sequence[int]) -> Evaluation:
-    """The NLL of some pictures, from the middle of each sequence, beside the frequencies of each pixel's levels."""
-    count = min(len(test), MOST_PICTURES)
-    test = test.select(torch.arange(count) * len(test) // count)
-    start, frequencies, size = max(1, int(test.lengths.min()) // 2), _levels(history), test.x[0, 0].numel()
-    found: dict[str, dict[int, Scores]] = {MODEL: {}, "climatology": {}}
-    belief = belief_at(model, test, start)
-    for h in (h for h in horizons if start + h <= int(test.lengths.min())):
-        actions = None if test.actions is None else test.actions[:, start : start + h]
-        x, _ = test.at(start + h)
-        density = forecast(model, belief, h, PICTURE_SAMPLES, actions)
-        found[MODEL][h] = Scores(-density.log_prob(x) / size)
-        found["climatology"][h] = Scores(-frequencies.log_prob(_level(x)) / size)
-    return Evaluation(found, {h: torch.arange(count) for h in found[MODEL]})
-
-
-def _levels(data: Sequences) -> Categorical:
-    """The frequencies of the 256 levels of each pixel."""
-    levels = DiscretisedLogistic.LEVELS
-    steps = _level(data.x[data.mask])
-    size = steps[0].numel()
-    index = steps.flatten(1) + levels * torch.arange(size)
-    counts = torch.bincount(index.flatten(), minlength=size * levels).view(*steps.shape[1:], levels) + 0.5
-    return Categorical(counts.log(), event_ndim=steps.ndim - 1)
-
-
-def _level(x: Tensor) -> Tensor:
-    return (x * (DiscretisedLogistic.LEVELS - 1)).round().long()
+def _evaluate_pictures(forecasts: Mapping[str, Mapping[int, tuple[Tensor, Tensor]]]) -> Evaluation:
+    """Energy scores in pixels, and the errors of the mean picture."""
+    found = {
+        name: {
+            h: Scores(energy=energy_score(drawn, x), squared_error=(drawn.mean(1) - x).square().flatten(1).mean(1))
+            for h, (drawn, x) in by.items()
+        }
+        for name, by in forecasts.items()
+    }
+    return Evaluation(found, {h: torch.arange(len(x)) for h, (_, x) in forecasts[MODEL].items()})

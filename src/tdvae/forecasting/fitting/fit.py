@@ -25,6 +25,7 @@ import torch
 from tdvae.checks import NonNegative, Positive, PositiveNumber, Seed, checked
 from tdvae.errors import InputError
 from tdvae.forecasting.fitting.monitor import validation_origins
+from tdvae.forecasting.fitting.pictures import CODEC_BUDGET, trained_codec
 from tdvae.forecasting.fitting.recipes import PATIENCE, STEPS, NetworkKind, Recipe, default_kind, recipe, schedule
 from tdvae.forecasting.forecaster import DATA_FILE, LINEAR_FILE, Forecaster, describe_stack
 from tdvae.forecasting.predictors import (
@@ -41,6 +42,7 @@ from tdvae.forecasting.predictors import (
     seeded,
 )
 from tdvae.forecasting.preparation import OwnData
+from tdvae.saved import CODEC
 from tdvae.storage import RunFolder, files
 from tdvae.storage.files import to_json
 from tdvae.storage.run_folder import check_unused, create, is_started, locked
@@ -134,7 +136,8 @@ def fit_forecaster(
     For vectors of numbers these are linear regressions with seasonal lags, the seasonal naive forecast, a next-step
     predictor and two TD-VAEs, one with the latent state alone and one whose state also has the last observation; of the
     two, the one with worse forecasts is stopped early. So are all networks if the validation part is too short to
-    weight them. Other data have one TD-VAE. An interrupted fit can be resumed.
+    weight them. Other data have one TD-VAE; that of pictures is given the codes of a codec, which is trained first
+    (`OwnData.coded` takes another). An interrupted fit can be resumed.
 
     Args:
         data: from `tdvae.prepare`.
@@ -145,7 +148,7 @@ def fit_forecaster(
         patience: a training stops after this many of its 20 validations without a better one; 0: never.
         batch_size: sequences per training step.
         networks: the networks to train, to their end; by default all of next_step, latent and observed, if the data
-            suit them.
+            suit them. For pictures latent (of codes) or convolutional (of pixels).
         resume: continue an interrupted fit.
         info: stored in the config of the run.
         progress: what is shown: bar, lines or none.
@@ -164,6 +167,10 @@ def fit_forecaster(
         raise InputError(f"run_dir: expected a run to resume, got {folder.path}, which has none")
     if not resume and first:
         check_unused(folder.path)
+    if default_kind(data) == "convolutional" and tuple(networks or ()) != ("convolutional",):
+        create(folder.path)
+        seconds = None if minutes is None else 60 * CODEC_BUDGET * minutes
+        data = data.coded(trained_codec(data, folder.path / CODEC, steps, seed, seconds, first))
     kinds = _kinds(data, [default_kind(data)] if several and networks is None else networks)
     if several and len(kinds) > 1:
         raise InputError(f"networks: expected one to train with several processes, got {list(kinds)}")
@@ -176,7 +183,7 @@ def fit_forecaster(
     described = {**data.info(), **(info or {})}
     if resume and folder.has_run:
         _check_same(folder, runs, described, kept)
-        return Forecaster.load(folder.path)
+        return Forecaster.load(folder.path, data.encoding.codec)
     create(folder.path)
     share = RUNG if networks is None and _is_regression_alone(data) else 1.0
     with nullcontext() if several else locked(folder.path):
@@ -185,7 +192,7 @@ def fit_forecaster(
             _finish(folder, data, runs, seed, described, kept)
         if several:
             torch.distributed.barrier()
-    forecaster = Forecaster.load(folder.path)
+    forecaster = Forecaster.load(folder.path, data.encoding.codec)
     if not set(forecaster.kept) & {"tdvae", *kinds}:
         warnings.warn(
             f"no network was kept: {' and '.join(forecaster.kept)} alone forecasts the validation part best; "

@@ -44,8 +44,16 @@ WARMUP = 200  # steps; at most a tenth of the training
 CONSECUTIVE = 0.5  # share of the pairs with δt = 1; the others have δt up to the longest jump
 BELIEF = HIDDEN = 96
 
-# A next-step predictor, or a TD-VAE that carries from step to step its latent state alone, or also the observation
-NetworkKind = Literal["next_step", "latent", "observed"]
+# A next-step predictor, a TD-VAE that carries from step to step its latent state alone, or also the observation, or a
+# TD-VAE of pixels
+NetworkKind = Literal["next_step", "latent", "observed", "convolutional"]
+OF_CODES: dict[str, Any] = {  # sizes of a TD-VAE of codes, those of the first-person experiment
+    "encoder": (192,),
+    "belief": LSTM(192, input_skip=1),
+    "maps": ResidualMaps(128),
+    "layers": 3,
+    "latent": 20,
+}
 
 
 @dataclass(frozen=True)
@@ -119,7 +127,7 @@ class Recipe:
         """The kind of model and its size, in words."""
         model = self.learner.model
         names = {"next_step": "next-step predictor", "latent": "TD-VAE", "observed": "TD-VAE with observed state"}
-        name = "convolutional TD-VAE" if isinstance(model.config, ConvTDVAEConfig) else names[self.kind]
+        name = names.get(self.kind, "convolutional TD-VAE")
         return f"{name} with {sum(p.numel() for p in model.parameters()):,} parameters"
 
 
@@ -138,14 +146,15 @@ def recipe(
 
     Args:
         data: the training sequences, or data from `tdvae.prepare`. They determine the likelihood, the kind of model
-            (convolutional for pictures) and the sizes.
+            (convolutional for pictures that are not codes) and the sizes.
         longest_jump: jumps of 1 to this many steps are learned; by default 10, or that of the prepared data.
         steps: training steps. The learning-rate schedule is a share of it.
         seed: seed of the initial weights and of the training.
         patience: training stops after this many of its 20 validations without a better one, by default 8; 0: never.
         batch_size: sequences per training step.
         kind: "latent": a TD-VAE with its latent state alone; "observed": the state also has the last observation;
-            "next_step": a plain next-step predictor. By default latent, and observed for classes and bits.
+            "next_step": a plain next-step predictor; "convolutional": a TD-VAE of pixels. By default latent, observed
+            for classes and bits, and convolutional for pictures.
         **model_options: fields of the model's config that differ from the defaults; ``belief`` may be the size of the
             LSTM.
 
@@ -169,8 +178,14 @@ def recipe(
 
 
 def default_kind(data: Sequences | OwnData) -> NetworkKind:
+    if _of_pixels(data):
+        return "convolutional"
     x = (data.history if isinstance(data, OwnData) else data).x
     return "latent" if x.is_floating_point() or (x.dtype == torch.bool and x.ndim > 3) else "observed"
+
+
+def _of_pixels(data: Sequences | OwnData) -> bool:
+    return isinstance(data, OwnData) and data.encoding.kind == "picture" and data.encoding.codec is None
 
 
 def _longest_jump(data: Sequences | OwnData, given: int | None) -> int:
@@ -184,9 +199,9 @@ def _longest_jump(data: Sequences | OwnData, given: int | None) -> int:
 def _model(data: Sequences | OwnData, longest_jump: int, kind: NetworkKind, options: dict[str, Any]) -> Model:
     """The only place where models for users' data are built."""
     some, classes = (data.history, data.encoding.classes) if isinstance(data, OwnData) else (data, None)
-    if isinstance(data, OwnData) and data.encoding.kind == "picture":
-        if kind != "latent":
-            raise InputError(f"kind: expected latent for pictures, got {kind}")
+    if _of_pixels(data) != (kind == "convolutional"):
+        raise InputError(f"kind: expected {default_kind(data)} for these data, got {kind}")
+    if isinstance(data, OwnData) and kind == "convolutional":
         return for_pictures(tuple(some.x.shape[2:]), data.encoding.actions, rewards=some.rewards is not None, **options)
     if type(size := options.get("belief")) is int:
         if size < 1:
@@ -205,8 +220,9 @@ def _model(data: Sequences | OwnData, longest_jump: int, kind: NetworkKind, opti
         return build(NextStepConfig(**{**settings, **known}))
     settings = {
         "belief": LSTM(BELIEF),
-        "readout": None,
         "maps": ResidualMaps(HIDDEN),
+        **(OF_CODES if isinstance(data, OwnData) and data.encoding.codec is not None else {}),
+        "readout": None,
         "drift": "residual",
         "init_log_sigma": -2.0,
         "dt": Waves(max(8, math.ceil(math.log2(longest_jump)) + 1)),  # δt up to twice the longest jump is distinguished

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tdvae.codec import FrameCodec
+from tdvae.codes import encode_sequences
 from tdvae.data import from_arrays
 from tdvae.errors import InputError
 from tdvae.forecasting.preparation.covariates import Covariate, Pieces, fit_calendar, fit_covariates
@@ -36,6 +38,7 @@ class Encoding:
     channels: tuple[str, ...]
     scaling: Scaling | None = None  # vector
     picture: Picture | None = None
+    codec: FrameCodec | None = None  # picture: the model is given codes in place of pixels
     classes: int | None = None
     covariates: tuple[Covariate, ...] = ()
     calendar: tuple[str, ...] = ()
@@ -86,9 +89,10 @@ class Encoding:
             actions = [self.inputs(series, n, 0, length) for n, length in enumerate(series.lengths)]
         rewards = None if series.rewards is None else [np.asarray(r, dtype=np.float32) for r in series.rewards]
         if self.scaling is None:
-            return from_arrays(
+            found = from_arrays(
                 [each if self.picture is None else self.picture.encode(each) for each in series.x], actions, rewards
             )
+            return found if self.codec is None else encode_sequences(self.codec, found)
         x, observed = self._scaled(series)
         lengths = torch.tensor(series.lengths)
         extra = {name: _padded(parts) for name, parts in (("actions", actions), ("rewards", rewards)) if parts}
@@ -154,6 +158,8 @@ class Encoding:
 
     def decode(self, values: Tensor | Array) -> Array:
         """Numbers of the model (…, *event of the model) in the user's units, (…, *event), in double precision."""
+        if self.codec is not None:
+            values = self.codec.decode(torch.as_tensor(values).float())
         values = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
         if self.scaling is not None:
             return self.scaling.invert(values)
@@ -167,14 +173,18 @@ class Encoding:
             "channels": list(self.channels),
             "scaling": None if self.scaling is None else self.scaling.describe(),
             "picture": None if self.picture is None else asdict(self.picture),
+            "codec": None if self.codec is None else self.codec.size,
             "classes": self.classes,
             "covariates": [asdict(each) for each in self.covariates],
             "calendar": list(self.calendar),
         }
 
     @classmethod
-    def from_description(cls, values: dict[str, Any]) -> Encoding:
-        """The inverse of `describe`. A ValueError says what does not fit together, as in an edited file."""
+    def from_description(cls, values: dict[str, Any], codec: FrameCodec | None = None) -> Encoding:
+        """The inverse of `describe`; the codec is stored elsewhere.
+
+        A ValueError says what does not fit together, as in an edited file.
+        """
         covariates = [
             Covariate(**{**each, "classes": tuple(each["classes"]), "labels": tuple(each["labels"])})
             for each in values["covariates"]
@@ -185,11 +195,14 @@ class Encoding:
             tuple(values["channels"]),
             None if values["scaling"] is None else Scaling.from_description(values["scaling"]),
             None if values["picture"] is None else Picture(**values["picture"]),
+            codec,
             values["classes"],
             tuple(covariates),
             tuple(values["calendar"]),
         )
         encoding.check_consistent()
+        if values["codec"] != (None if codec is None else codec.size):
+            raise ValueError(f"a codec of {values['codec']} numbers, got another")
         return encoding
 
     def check_encoded(self, sequences: Sequences) -> None:
@@ -197,6 +210,8 @@ class Encoding:
         expected = {"bits": torch.bool, "classes": torch.int64}.get(self.kind, torch.float32)
         picture, shape = self.picture, tuple(sequences.x.shape[2:])
         same = shape == self.event_shape if picture is None else shape[1:] == (picture.rows, picture.columns)
+        if self.codec is not None:
+            same = shape == (self.codec.size,)
         actions = 0 if sequences.actions is None else sequences.actions.shape[-1]
         if sequences.x.dtype != expected or not same or actions != self.actions:
             raise ValueError(f"stored data that do not fit the encoding of {self.kind}")
@@ -214,6 +229,8 @@ class Encoding:
                 np.isfinite(scaling.shift).all() and np.isfinite(scaling.scale).all() and (scaling.scale > 0).all()
             ),
             "picture": (self.picture is not None) == (self.kind == "picture"),
+            "codec": self.codec is None
+            or (self.picture is not None and self.codec.picture[1:] == (self.picture.rows, self.picture.columns)),
             "classes": (self.classes is not None) == (self.kind == "classes"),
             "channels": len(self.channels) == count and all(isinstance(name, str) for name in self.channels),
             "calendar": set(self.calendar) <= set(CALENDAR),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 
 from tdvae.checks import NonNegative, check_fields
+from tdvae.codec import FrameCodec
+from tdvae.codes import CodeWindows, actions_of, encode_recording, encode_sequences
 from tdvae.data import Recording
+from tdvae.data.windows import FrameWindows
 from tdvae.errors import InputError
 from tdvae.forecasting.preparation.encode import Encoding
+from tdvae.forecasting.preparation.split import Windows
 from tdvae.forecasting.preparation.understood import Understood
 from tdvae.forecasting.reading import Source, read
 from tdvae.forecasting.series import Columns, Grid, Series
@@ -86,10 +90,40 @@ class OwnData:
             "sha256": self.sha256,
         }
 
+    def coded(self, codec: FrameCodec) -> OwnData:
+        """The same pictures as codes, so that training never sees pixels.
+
+        Forecasts are decoded, and the test part stays pictures: they are scored in pixels.
+        """
+        if self.encoding.kind != "picture" or self.encoding.codec is not None:
+            raise InputError(
+                f"codec: expected data of pictures, got {self.encoding.kind} of shape {self.history.x.shape[2:]}"
+            )
+
+        def encode(sequences: Sequences) -> Sequences:
+            return encode_sequences(codec, sequences)
+
+        return replace(
+            self,
+            train=_coded_source(codec, self.train),
+            validation=_coded_source(codec, self.validation),
+            history=encode(self.history),
+            validated=replace(self.validated, sequences=encode(self.validated.sequences)),
+            encoding=replace(self.encoding, codec=codec),
+        )
+
     @cached_property
     def stored(self) -> dict[str, Sequences]:
         """The parts that a run keeps, so that it can be evaluated without the user's file."""
         return {"history": _limited(self.history), "test": _limited(self.test.sequences)}
+
+
+def _coded_source(codec: FrameCodec, source: SequenceSource) -> SequenceSource:
+    if isinstance(source, FrameWindows):
+        actions = actions_of(source.recording) if source.with_actions else None
+        return CodeWindows(source, encode_recording(codec, source.recording), actions)
+    assert isinstance(source, Windows)
+    return replace(source, sequences=encode_sequences(codec, source.sequences))
 
 
 def _limited(sequences: Sequences) -> Sequences:
