@@ -71,7 +71,7 @@ def packed(pixels: npt.NDArray[np.uint8]) -> dict[str, Any]:
     count, height, width, colours = pixels.shape
     sheet = Image.fromarray(pixels.reshape(count * height, width, colours).squeeze(2 if colours == 1 else ()))
     file, kind = io.BytesIO(), "PNG" if height < LARGE else "JPEG"
-    sheet.save(file, kind, quality=QUALITY)
+    sheet.save(file, kind, quality=QUALITY, compress_level=1)
     text = base64.b64encode(file.getvalue()).decode()
     return {"count": count, "height": height, "width": width, "type": f"image/{kind.lower()}", "image": text}
 
