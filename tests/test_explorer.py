@@ -26,7 +26,7 @@ from PIL import Image
 
 import tdvae
 from tdvae import cli, saved
-from tdvae.codec import ConvCodecConfig, save_codec
+from tdvae.codec import ConvCodecConfig
 from tdvae.data import OscillatorSettings, simulate
 from tdvae.envs.minipacman import record
 from tdvae.envs.minipacman.maze import WALLS
@@ -425,8 +425,7 @@ def test_corridors_are_seen_through_the_codec(weights: Path, actions: int, monke
     monkeypatch.setattr(worlds, "WALKS", 2)
     codec = ConvCodecConfig((3, 32, 32), 8, (8, 8, 16)).build().eval()
     config = tdvae.TDVAEConfig(event_shape=(8,), actions=actions, decoder=Gaussian(noise="predicted"))
-    path = saved.ship(tdvae.models.build(config), "walk", {"experiment": "first_person_corridors"}, weights)
-    save_codec(codec, path / "codec")
+    saved.ship(tdvae.models.build(config), "walk", {"experiment": "first_person_corridors"}, weights, codec)
     explorer = Explorer.of("walk")
     seen = frames(ask(explorer, "sequence", model="walk")["frames"])
     assert seen.shape == (worlds.WALK_STEPS, 32, 32, 3)
@@ -450,9 +449,12 @@ def test_pendulum(weights: Path) -> None:
 
 
 def test_unknown_world_is_listed_with_the_reason(weights: Path) -> None:
-    saved.ship(tdvae.models.build(tdvae.TDVAEConfig()), "other", {"experiment": "something new"}, weights)
-    (card,) = Explorer.of().gallery()["models"]
-    assert "whose held-out sequences the explorer does not know" in card["problem"]
+    model = tdvae.models.build(tdvae.TDVAEConfig())
+    saved.ship(model, "other", {"experiment": "something new"}, weights)
+    saved.ship(model, "walk", {"experiment": "first_person_corridors"}, weights)
+    problems = {card["name"]: card["problem"] for card in Explorer.of().gallery()["models"]}
+    assert "whose held-out sequences the explorer does not know" in problems["other"]
+    assert "expected a codec in the folder of walk, found none" in problems["walk"]
 
 
 # Requests

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch.nn.functional import one_hot
 
-from tdvae.codec import load_codec
 from tdvae.data import from_arrays
 from tdvae.envs import corridors_walk
 from tdvae.envs.minipacman import PALETTE
 from tdvae.envs.minipacman import record as play_games
 from tdvae.envs.minipacman.maze import ACTIONS as GAME_ACTIONS
 from tdvae.envs.pendulum import record_pendulum
+from tdvae.errors import InputError
 from tdvae.explorer.maze import GhostBeliefs
 from tdvae.explorer.subjects import Input, PictureLayout, Subject, Units
 from tdvae.saved import SavedModel
@@ -59,8 +59,10 @@ def minipacman(found: SavedModel, name: str) -> Subject:
 
 
 def corridors(found: SavedModel, name: str) -> Subject:
-    """Walks through mazes that were not trained on. The model is given codes; its codec is in a folder beside it."""
-    codec = load_codec(found.folder / "codec")
+    """Walks through mazes that were not trained on. The model is given codes."""
+    codec = found.codec
+    if codec is None:
+        raise InputError(f"run: expected a codec in the folder of {found.source}, found none")
     _, rows, columns = codec.picture
     walks = [corridors_walk.Walk.draw(derive_seed(0, HELD_OUT, i) % 2**62, WALK_STEPS) for i in range(WALKS)]
     frames = np.stack([walk.frames(columns) for walk in walks])
