@@ -12,7 +12,7 @@ from tdvae import InputError, TDVAEConfig
 from tdvae.envs.minipacman import record
 from tdvae.envs.minipacman.maze import WALLS
 from tdvae.models import Classes, FilteringConfig, GatedMaps, GridMap, build
-from tdvae.nn.memory import AGES, MapMemory
+from tdvae.nn.memory import AGES, LivingMap, MapMemory
 
 MOVES = ((0, 0), (0, 1), (-1, 0), (0, -1), (1, 0))
 MAP = GridMap((17, 21), MOVES, obstacles=(1,), features=6)
@@ -87,9 +87,11 @@ def test_features_are_the_same_for_all_samples_of_a_state(memory: MapMemory) -> 
     assert len(AGES) == 3
 
 
-def test_beliefs_online_are_those_of_whole_games() -> None:
+@pytest.mark.parametrize("channels", [0, 3])
+def test_beliefs_online_are_those_of_whole_games(channels: int) -> None:
     torch.manual_seed(1)
-    model = build(TDVAEConfig(**SETTINGS, latent=3, maps=GatedMaps(8), posterior="product"))
+    settings = {**SETTINGS, "memory": replace(MAP, channels=channels)}
+    model = build(TDVAEConfig(**settings, latent=3, maps=GatedMaps(8), posterior="product"))
     sequences = record(4, 9, seed=2).sequences()
     assert sequences.actions is not None
     belief = model.initial(4)
@@ -99,6 +101,55 @@ def test_beliefs_online_are_those_of_whole_games() -> None:
         codes = model.filter(replace(sequences, rewards=None)).codes
     torch.testing.assert_close(belief.code, codes[:, -1])
     torch.testing.assert_close(model.features_at(sequences, sequences.lengths), belief.x)
+
+
+@pytest.fixture
+def living() -> LivingMap:
+    torch.manual_seed(2)
+    memory = replace(MAP, channels=3).build((5, 5), 7)
+    assert isinstance(memory, LivingMap)
+    return memory
+
+
+def test_learned_states_are_registered_as_the_map_is(living: LivingMap) -> None:
+    """Without learned dynamics, a state stays with its place while the agent moves."""
+    with torch.no_grad():
+        living.bias[:, :3] = -30.0  # the gate is shut
+    window, one = torch.zeros(1, 5, 5, dtype=torch.long), torch.tensor([1])
+    state = living.after(living.first()[None], window, window, one, torch.zeros(1, 1, 5))
+    with torch.no_grad():
+        living.states(state)[0, 2 * 21 + 3] = torch.tensor([1.0, 2.0, 3.0])  # two rows down, three columns right
+        after = living.after(state, window, window, one, torch.tensor([[[0.0, 1, 0, 0, 0]]]))
+    assert living.states(after)[0, 2 * 21 + 2].tolist() == pytest.approx([1.0, 2.0, 3.0])
+    assert int((living.states(after).abs() > 1e-6).sum()) == 3
+
+
+def test_learned_states_spread_to_places_out_of_sight(living: LivingMap) -> None:
+    """What is seen at a place changes the states of those beside it one step later, and no further."""
+    empty, one, stay = torch.zeros(1, 5, 5, dtype=torch.long), torch.tensor([1]), torch.zeros(1, 1, 5)
+    ghost = empty.clone()
+    ghost[0, 2, 4] = 5  # at the right edge of the window
+    with torch.no_grad():
+        maps = [living.after(living.first()[None], x, x, one, stay) for x in (empty, ghost)]
+        different = (living.states(maps[0]) != living.states(maps[1])).any(-1)[0].view(17, 21)
+        later = [living.after(state, empty, empty, one, stay) for state in maps]
+        spread = (living.states(later[0]) != living.states(later[1])).any(-1)[0].view(17, 21)
+    assert different.nonzero().tolist() == [[0, 1], [0, 2], [0, 3], [1, 2], [16, 2]]
+    assert bool(spread[0, 4])
+    assert not bool(spread[0, 5])
+
+
+def test_a_prediction_trains_the_states_at_earlier_steps(living: LivingMap) -> None:
+    sequences = record(3, 6, seed=4).sequences()
+    assert sequences.actions is not None
+    maps = living.through(sequences.x, sequences.x, sequences.actions)
+    assert maps.shape == (3, 7, living.size)
+    read = living(maps[:, -1], torch.ones(3, dtype=torch.long), sequences.actions[:, -1:])
+    assert read.shape == (3, living.features_size)
+    read[:, 25 * 7 : 25 * 10].sum().backward()
+    for weight in (living.cell.weight, living.kinds.weight, living.bias):
+        assert weight.grad is not None
+        assert float(weight.grad.abs().sum()) > 0
 
 
 @pytest.mark.parametrize(

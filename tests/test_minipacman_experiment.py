@@ -17,12 +17,13 @@ from tdvae.envs.minipacman.maze import FREE, WIDTH
 from tdvae.models import build
 from tdvae.reporting.results import write_results
 from tdvae_paper.experiment import Task
-from tdvae_paper.minipacman import EXPERIMENT, probes
+from tdvae_paper.minipacman import EXPERIMENT, readers
 from tdvae_paper.minipacman.experiment import parameters
 from tdvae_paper.minipacman.games import played
 from tdvae_paper.minipacman.measures import densities, frame_terms
-from tdvae_paper.minipacman.presets import CLASSES, COMPARED, OBSERVED_PRESETS, PRESETS, Preset
-from tdvae_paper.minipacman.probes import LONG_AGO, SKIPPED, Hidden, hidden
+from tdvae_paper.minipacman.presets import CLASSES, COMPARED, MAP_PRESETS, OBSERVED_PRESETS, PRESETS, Preset
+from tdvae_paper.minipacman.readers import Clues, ghost_loss
+from tdvae_paper.minipacman.truth import LONG_AGO, SKIPPED, Hidden, hidden, observed, rows_of
 from tdvae_paper.probes import fit_reader
 
 GAMES, FRAMES = 40, 60
@@ -77,27 +78,46 @@ def test_what_is_in_view_and_what_was_eaten(recording: Recording, truth: Hidden)
 
 def test_knowing_nothing_of_the_ghost_costs_the_log_of_the_cells_out_of_view(truth: Hidden) -> None:
     rows = truth.out_of_sight.nonzero()[:, 0]
-    some = probes.rows_of(truth, rows)
-    loss = probes.ghost_loss(torch.zeros(len(rows), len(FREE)), some)
+    some = rows_of(truth, rows)
+    loss = ghost_loss(torch.zeros(len(rows), len(FREE)), some)
     torch.testing.assert_close(loss, torch.log((~some.seen).sum(1).float()))
 
 
 def test_a_reader_finds_the_ghost_in_codes_that_hold_it(truth: Hidden) -> None:
     codes = torch.nn.functional.one_hot(truth.ghost.clamp(min=0), len(FREE)).float()
-    reader = probes.fit_ghost_reader(codes, truth, steps=300)
+    reader = readers.fit(Clues(truth.pacman, codes), truth, ghost_loss, steps=200)
     rows = truth.out_of_sight.nonzero()[:, 0]
-    some = probes.rows_of(truth, rows)
-    # Nats; knowing nothing costs 4.8. The outputs by offset from Pacman cost a little with so few games.
-    assert float(probes.ghost_loss(reader(codes[rows], some), some).mean()) < 0.1
+    loss = ghost_loss(readers.answers(reader, Clues(truth.pacman, codes)[rows]), rows_of(truth, rows))
+    assert float(loss.mean()) < 0.1  # nats; knowing nothing costs 4.8
+
+
+def test_maps_are_read_as_the_cells_of_the_maze(recording: Recording, truth: Hidden) -> None:
+    """Cells in view have age 0, a cell is food or empty as it was left, and a ghost is where it was seen last."""
+    preset = MAP_PRESETS["smoke"]
+    rows = torch.arange(0, len(truth.ghost), 3)
+    clues = readers.clues_of(build(preset.models["tdvae"]), recording, truth, rows)
+    assert set(clues) == {"belief", "state", "code", "map"}
+    kinds, some = clues["map"].kinds, rows_of(truth, rows)
+    assert kinds is not None
+    ages = len(readers.AGES) + 1
+    assert bool(((kinds - 1)[some.seen] % ages == 0).all())  # just seen
+    was_food = (kinds - 1) // ages == 1
+    known = (kinds > 0) & ((kinds - 1) // ages < 2) & some.seen
+    assert torch.equal(was_food[known], ~some.eaten[known])
+    ghost = kinds >= readers.GHOST_KINDS
+    newest = torch.where(ghost, kinds, 999).argmin(1)
+    recent = (some.age >= 0) & (some.age < 3) & ghost.any(1)
+    assert float((newest == some.last_seen)[recent].float().mean()) > 0.9
 
 
 def test_a_reader_of_nothing_learns_the_base_rate() -> None:
     answers = (torch.arange(4_000) % 4 == 0).float()
 
-    def loss(logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.binary_cross_entropy_with_logits(logits[:, 0], answers[rows])
+    def loss(network: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:
+        logits = network(torch.zeros(len(rows), 2))[:, 0]
+        return torch.nn.functional.binary_cross_entropy_with_logits(logits, answers[rows])
 
-    reader = fit_reader(torch.zeros(4_000, 2), 1, loss, steps=400)
+    reader = fit_reader(lambda: torch.nn.Linear(2, 1), len(answers), loss, steps=400)
     assert abs(float(torch.sigmoid(reader(torch.zeros(1, 2)))) - 0.25) < 0.001
 
 
@@ -113,7 +133,7 @@ def test_the_three_models_have_as_many_parameters(preset: Preset, ratio: float) 
 def test_what_the_cells_of_each_class_cost_adds_up_to_the_frame() -> None:
     preset = PRESETS["smoke"]
     model = build(preset.models["next_step"])
-    data = probes.observed(played(preset, 3, 0))
+    data = observed(played(preset, 3, 0))
     measures = densities(model, data, samples=2)
     assert set(measures) == {"nll", "frame_by_class"}  # no state, no bound
     with torch.no_grad():
@@ -140,7 +160,7 @@ def test_the_bound_per_dimension_counts_each_colour_as_a_bit() -> None:
     """A model that is certain of every class pays its latent terms, and little else, over 75 dimensions."""
     preset = PRESETS["smoke"]
     model = build(preset.models["mean_field"])
-    data = probes.observed(played(preset, 3, 0))
+    data = observed(played(preset, 3, 0))
     with torch.no_grad():
         terms = frame_terms(model, data).named()
         measures = densities(model, data, samples=2)
@@ -214,7 +234,12 @@ def test_jumps_are_a_block_of_their_own(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("name", "block"), [("minipacman-map", "map"), ("minipacman-shared-futures", "map_shared_futures")]
+    ("name", "block"),
+    [
+        ("minipacman-map", "map"),
+        ("minipacman-living-map", "living_map"),
+        ("minipacman-shared-futures", "map_shared_futures"),
+    ],
 )
 def test_models_with_a_map_are_measured_beside_the_exact_limit(
     name: str, block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -229,7 +254,9 @@ def test_models_with_a_map_are_measured_beside_the_exact_limit(
     nothing = measures["references"]["place known, last frame only"]["mean"]
     share = (nothing - measures["nll"]["tdvae"]["mean"]) / (nothing - measures["limit"]["mean"])
     assert measures["information_share"]["tdvae"]["mean"] == pytest.approx(share)
-    assert {"exact", "last seen", "tdvae, belief", "tdvae, code"} <= set(measures["ghost_by_age"])
+    controls = {"exact", "last seen", "map alone", "belief of an untrained model", "reader of the exact belief"}
+    assert controls | {"tdvae, belief", "tdvae, code"} <= set(measures["ghost_by_age"])
+    assert ("tdvae, learned states" in measures["ghost_probe"]) == (block == "living_map")
     assert measures["ghost_probe"]["exact"]["mean"] < measures["ghost_probe"]["uniform"]["mean"]
     if block == "map":
         with Image.open(tmp_path / "run" / "minipacman_beliefs.gif") as film:

@@ -127,9 +127,6 @@ class UnobservedState:
     def features_after(self, before: Any, x: Tensor, dt: Tensor, actions: Any) -> None:
         return None
 
-    def features_at(self, sequences: Sequences, t: Tensor) -> None:
-        return None
-
 
 class ExactModel(UnobservedState):
     """A linear-Gaussian state-space model whose p_B and q_S are the Kalman filter and smoother."""
@@ -301,10 +298,6 @@ class ExactObservedModel:
     def features_after(self, before: Any, x: Tensor, dt: Tensor, actions: Any) -> Tensor:
         return x
 
-    def features_at(self, sequences: Sequences, t: Tensor) -> Tensor:
-        x, observed = sequences.at(t.clamp(min=1))
-        return torch.where((t > 0)[..., None], x if observed is None else torch.where(observed, x, 0.0), 0.0)
-
     def filter(self, sequences: Sequences) -> Beliefs:
         return self.exact_filter(sequences)[0]
 
@@ -327,7 +320,8 @@ class ExactObservedModel:
             )
             mean, cov = _choose(seen[:, 0], with_x, without_x)
             codes.append(torch.cat([mean, cov.flatten(1), x, seen], dim=-1))
-        return Beliefs(torch.stack(codes, dim=1), lambda code: code), torch.stack(log_probs, dim=1)
+        remembered = torch.stack(codes, dim=1)
+        return Beliefs(remembered, lambda code: code, remembered[..., -2:-1]), torch.stack(log_probs, dim=1)
 
 
 @pytest.mark.parametrize("gaps", [False, True])

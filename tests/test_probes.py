@@ -70,8 +70,11 @@ def test_reader_does_not_overfit() -> None:
     torch.manual_seed(0)
     codes, targets = torch.randn(2, 500, 200), torch.randint(8, (2, 500))
 
-    def loss(logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.cross_entropy(logits, targets[0][rows])
+    def loss(network: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(network(codes[0][rows]), targets[0][rows])
 
-    reader = fit_reader(codes[0], 8, loss, steps=400)
+    def make() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(200, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8))
+
+    reader = fit_reader(make, 500, loss, steps=400)
     assert torch.nn.functional.cross_entropy(reader(codes[1]), targets[1]) < 3.0  # an overfitted reader has more than 4

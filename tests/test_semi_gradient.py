@@ -82,9 +82,6 @@ class Exact:
     def features_after(self, before: Any, x: Tensor, dt: Tensor, actions: Any) -> None:
         return None
 
-    def features_at(self, sequences: Sequences, t: Tensor) -> None:
-        return None
-
     def filter(self, sequences: Sequences) -> Beliefs:
         mean, variance = torch.zeros_like(sequences.x[:, 0]), torch.ones_like(sequences.x[:, 0])
         codes = [torch.cat([mean, variance], dim=-1)]

@@ -79,9 +79,6 @@ class StaticWorld:
     def step(self, s1: State, dt: Tensor, actions: Tensor | None) -> Step:
         return Step(self.p_T.bind(s1, dt, actions), self.p_D)
 
-    def features_at(self, sequences: Sequences, t: Tensor) -> None:
-        return None
-
     def features_after(self, before: Any, x: Tensor, dt: Tensor, actions: Any) -> None:
         return None
 

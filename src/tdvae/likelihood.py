@@ -18,7 +18,7 @@ from tdvae.checks import Range, Samples, check_fields, checked
 from tdvae.data.arrays import ArrayLike, from_arrays
 from tdvae.distributions import Categorical, DiagonalNormal, Distribution
 from tdvae.errors import InputError
-from tdvae.models.base import Model
+from tdvae.models.base import Beliefs, Model
 from tdvae.models.ssm import StateSpace, one_action
 from tdvae.objectives import TDVAEParts, elbo_terms_from_codes, pair_terms_from_beliefs
 from tdvae.rollouts import belief_at, rollout
@@ -188,16 +188,18 @@ def steps_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: int,
     if not 0 <= t1 < t2 <= int(sequences.lengths.min()):
         shortest = int(sequences.lengths.min())
         raise InputError(f"t1, t2: expected 0 <= t1 < t2 <= {shortest} (the shortest sequence), got {t1} and {t2}")
-    if model.features_at(sequences, sequences.lengths) is not None:
-        return _forward_log_weights(model, sequences.until(t2), t1, t2, samples)
+    beliefs = model.filter(sequences.until(max(t1, 1)))
+    if beliefs.memories is not None:
+        return _forward_log_weights(model, beliefs, sequences.until(t2), t1, t2, samples)
     return _chain_log_weights(model, sequences.until(t2), t1, t2, samples, lambda t: t == t2)
 
 
-def _forward_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: int, samples: Samples) -> Tensor:
+def _forward_log_weights(
+    model: TDVAEParts, beliefs: Beliefs, sequences: Sequences, t1: int, t2: int, samples: Samples
+) -> Tensor:
     """log p_D(x_t2 | …) of samples that start from the belief at t1 and follow the model in single steps."""
     start = torch.full((len(sequences),), t1, device=sequences.x.device)
-    b = model.filter(sequences.until(max(t1, 1))).at(start)
-    x = model.features_at(sequences, start)
+    b, x = beliefs.at(start), beliefs.memory_at(start)
     dt = torch.ones(samples, len(sequences), dtype=torch.long, device=b.device)
     z, _ = model.p_B.sample(b.expand(samples, *b.shape))
     state = State(z, repeated(x, samples))
@@ -218,7 +220,7 @@ def _chain_log_weights(
     codes = beliefs.codes[:, first : last + 1]
     b = beliefs.read(codes).expand(samples, *codes.shape[:2], -1)  # b_first … b_last
     times = torch.arange(first, last + 1, device=b.device).expand(len(sequences), -1)
-    x = model.features_at(sequences, times)
+    x = beliefs.memory_at(times)
     z, p_B_last = model.p_B.sample(b[:, :, -1])
     log_weight = -p_B_last.log_prob(z)
     dt = torch.ones(samples, len(sequences), dtype=torch.long, device=b.device)

@@ -52,7 +52,6 @@ class TDVAEParts(Protocol):
     def q_S(self) -> Ladder: ...
     def step(self, s1: State, dt: Tensor, actions: Tensor | None) -> StepParts: ...
     def features_after(self, before: Tensor | None, x: Tensor, dt: Tensor, actions: Tensor | None) -> Tensor | None: ...
-    def features_at(self, sequences: Sequences, t: Tensor) -> Tensor | None: ...
     def filter(self, sequences: Sequences) -> Beliefs: ...
 
 
@@ -85,7 +84,7 @@ def pair_terms_from_beliefs(
 ) -> LossTerms:
     """Eq. 6 for every pair, given the beliefs; with ``samples``, for that many samples of z, (samples, …)."""
     t1, t2, dt, actions = pairs.t1, pairs.t2, pairs.dt, actions_between(sequences, pairs)
-    b1, b2, x1 = beliefs.at(t1), beliefs.at(t2), model.features_at(sequences, t1)
+    b1, b2, x1 = beliefs.at(t1), beliefs.at(t2), beliefs.memory_at(t1)
     x2, observed2 = sequences.at(t2)
     if samples is not None:
         b1, b2, dt = (value.expand(samples, *value.shape) for value in (b1, b2, dt))

@@ -1,7 +1,7 @@
 """Probes: small models fitted to frozen belief codes. Their accuracy measures what information a belief contains.
 
-`probe` fits a binary classifier to the codes of each of R runs, (R, N, B). `fit_reader` fits an MLP with any outputs
-and loss to the codes of one model, and `linear_fit` a ridge regression.
+`probe` fits a binary classifier to the codes of each of R runs, (R, N, B). `fit_reader` fits any network with any loss,
+and `linear_fit` a ridge regression.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -20,9 +21,10 @@ RIDGE = 1e-3  # keeps the logistic weights finite if the classes are separable
 NEWTON_STEPS = 12
 MLP_HIDDEN, MLP_STEPS, MLP_BATCH, MLP_RATE = 64, 400, 512, 0.01
 
-READER_HIDDEN, READER_BATCH, READER_RATE = 256, 512, 3e-3
-READER_LARGEST = 10.0  # standard deviations: a feature that is almost never on would be far larger
+READER_BATCH, READER_RATE = 512, 1e-2
 READER_CHECKS, READER_FOLDS = 20, 5  # number of validations during a fit; one fold of the rows, a fifth, is held out
+READER_HELD_OUT = 4_000  # held-out rows of a validation, about
+R = TypeVar("R", bound=nn.Module)
 
 Logits = Callable[[Tensor], Tensor]  # codes (R, M, B) → (R, M)
 
@@ -89,56 +91,35 @@ def _fit_mlp(codes: Tensor, labels: Tensor) -> Logits:
 PROBES: dict[str, Callable[[Tensor, Tensor], Logits]] = {"logistic": _fit_logistic, "mlp": _fit_mlp}
 
 
-def mlp_reader(inputs: int, outputs: int) -> nn.Module:
-    return nn.Sequential(nn.Linear(inputs, READER_HIDDEN), nn.ReLU(), nn.Linear(READER_HIDDEN, outputs))
-
-
 @torch.enable_grad()
-def fit_reader(
-    codes: Tensor,
-    outputs: int,
-    loss: Callable[[Tensor, Tensor], Tensor],
-    steps: int,
-    make: Callable[[int, int], nn.Module] | None = None,
-    plain: int = 0,
-) -> Callable[[Tensor], Tensor]:
-    """Fit an MLP from codes (M, B) of one model to ``outputs`` numbers, and return it.
+def fit_reader(make: Callable[[], R], count: int, loss: Callable[[R, Tensor], Tensor], steps: int) -> R:
+    """Make a network and fit it to ``count`` rows; ``loss(network, rows)`` is that of a batch.
 
-    ``loss(outputs, rows)`` scores the outputs for a batch of rows. Batches and initial weights are the same in every
-    call. The last fifth of the rows is held out, and the weights with the lowest loss on it are returned. Without this
-    the MLP overfits: codes identify the sequence they come from. Rows of one sequence should therefore be contiguous.
-    ``make(inputs, outputs)`` makes another network than the MLP; the last ``plain`` numbers of a code are given to it
-    as they are, and not standardised.
+    Batches and initial weights are the same in every call. The last fifth of the rows is held out, and the weights with
+    the lowest loss on it, or on so many of them that are evenly chosen, are returned. Without this a large network
+    overfits: codes identify the sequence they come from. Rows of one sequence should therefore be contiguous.
     """
     generator = torch.Generator().manual_seed(0)
-    shift, scale = codes.mean(0), codes.std(0) + 1e-4
-    if plain:
-        shift[-plain:], scale[-plain:] = 0, 1
-
-    def standardised(codes: Tensor) -> Tensor:
-        usual = ((codes - shift) / scale).clamp(-READER_LARGEST, READER_LARGEST)
-        return torch.cat([usual[:, : codes.shape[1] - plain], codes[:, codes.shape[1] - plain :]], dim=1)
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = (make or mlp_reader)(codes.shape[1], outputs)
+        network = make()
     optimizer = torch.optim.AdamW(network.parameters(), lr=READER_RATE, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    train_rows = len(codes) - len(codes) // READER_FOLDS
-    held_out = torch.arange(train_rows, len(codes))
+    train_rows = count - count // READER_FOLDS
+    held_out = torch.arange(train_rows, count)[:: max(1, (count - train_rows) // READER_HELD_OUT)]
     best, best_loss = copy.deepcopy(network), math.inf
     for step in range(1, steps + 1):
         rows = torch.randint(train_rows, (READER_BATCH,), generator=generator)
         optimizer.zero_grad()
-        loss(network(standardised(codes[rows])), rows).backward()
+        loss(network, rows).backward()
         optimizer.step()
         schedule.step()
         if step % max(1, steps // READER_CHECKS) == 0:
             with torch.no_grad():
-                validation_loss = float(loss(network(standardised(codes[held_out])), held_out))
+                validation_loss = float(loss(network, held_out))
             if validation_loss < best_loss:
                 best, best_loss = copy.deepcopy(network), validation_loss
-    return lambda codes: best(standardised(codes)).detach()
+    return best.requires_grad_(False)
 
 
 def linear_fit(codes: Tensor, targets: Tensor, ridge: float) -> Callable[[Tensor], Tensor]:

@@ -24,6 +24,7 @@ EXPERIMENTS: dict[str, str] = {
     "minipacman-observed-state": "tdvae_paper.minipacman:OBSERVED_STATE",
     "minipacman-jumps": "tdvae_paper.minipacman:JUMPS",
     "minipacman-map": "tdvae_paper.minipacman:MAP",
+    "minipacman-living-map": "tdvae_paper.minipacman:LIVING_MAP",
     "minipacman-shared-futures": "tdvae_paper.minipacman:SHARED_FUTURES",
     "own-data": "tdvae_paper.own_data:EXPERIMENT",
     "own-data-lorenz": "tdvae_paper.own_data:LORENZ",

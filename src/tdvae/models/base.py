@@ -35,11 +35,20 @@ class Beliefs:
 
     codes: Tensor  # (N, T + 1, C)
     read: Callable[[Tensor], Tensor]
+    memories: Tensor | None = None  # (N, T + 1, E) what is remembered of the observations; None if z alone is the state
 
     def at(self, t: Tensor) -> Tensor:
         """b_t at the times t (N, ...) of each sequence, (N, ..., B)."""
-        rows = torch.arange(len(t), device=t.device).view(-1, *[1] * (t.ndim - 1))
-        return self.read(self.codes[rows, t])
+        return self.read(self.codes[_rows_like(t), t])
+
+    def memory_at(self, t: Tensor) -> Tensor | None:
+        """What is remembered at the times t (N, ...) of each sequence, (N, ..., E)."""
+        return None if self.memories is None else self.memories[_rows_like(t), t]
+
+
+def _rows_like(t: Tensor) -> Tensor:
+    """The number of the sequence for times t (N, ...), to be broadcast with them."""
+    return torch.arange(len(t), device=t.device).view(-1, *[1] * (t.ndim - 1))
 
 
 class Model(nn.Module, ABC):
@@ -231,8 +240,7 @@ class RecurrentModel(Model):
     def features_at(self, sequences: Sequences, t: Tensor) -> Tensor | None:
         """What is remembered at times t (N, ...) of each sequence, (N, ..., E)."""
         features = self.features_through(sequences)
-        rows = torch.arange(len(t), device=t.device).view(-1, *[1] * (t.ndim - 1))
-        return None if features is None else features[rows, t]
+        return None if features is None else features[_rows_like(t), t]
 
     def known(self, x: Tensor | None, actions: Tensor | None) -> Tensor | None:
         """What a map shows of the place where an action (..., 1, A) leads, for the belief network; None: no map."""
@@ -241,14 +249,12 @@ class RecurrentModel(Model):
         features: Tensor = self.memory(x, torch.ones(x.shape[:-1], dtype=torch.long, device=x.device), actions)
         return features
 
-    def known_through(self, sequences: Sequences) -> Tensor | None:
-        """`known` before each x_t of whole sequences, (N, T, F)."""
-        if not isinstance(self.memory, MapMemory):
+    def known_through(self, sequences: Sequences, memories: Tensor | None) -> Tensor | None:
+        """`known` before each x_t of whole sequences, (N, T, F), given what is remembered at all times 0 … T."""
+        if not isinstance(self.memory, MapMemory) or memories is None:
             return None
-        before = self.features_through(sequences)
-        assert before is not None
         assert sequences.actions is not None
-        return self.known(before[:, :-1], sequences.actions[:, :, None])
+        return self.known(memories[:, :-1], sequences.actions[:, :, None])
 
     def remembered(self, state: State, dt: Tensor, actions: Tensor | None) -> State:
         """The state with the features of its memory that p_T and p_D are given in a jump."""
@@ -300,18 +306,23 @@ class RecurrentModel(Model):
     def filter(self, sequences: Sequences) -> Beliefs:
         """The beliefs at all times. Codes beyond the length of a sequence are not defined, and may not be computed."""
         arguments.check_sequences(self, sequences)
+        memories = self.features_through(sequences)
         groups = _group_by_length(sequences)
         if len(groups) == 1:
-            return Beliefs(self._codes(sequences), self.read)
-        parts = [self._codes(sequences.select(rows).until(int(sequences.lengths[rows].max()))) for rows in groups]
+            return Beliefs(self._codes(sequences, memories), self.read, memories)
+        parts = []
+        for rows in groups:
+            longest = int(sequences.lengths[rows].max())
+            remembered = None if memories is None else memories[rows, : longest + 1]
+            parts.append(self._codes(sequences.select(rows).until(longest), remembered))
         padded = [F.pad(part, (0, 0, 0, sequences.horizon + 1 - part.shape[1])) for part in parts]
         original_order = torch.cat(groups).argsort()
-        return Beliefs(torch.cat(padded)[original_order], self.read)
+        return Beliefs(torch.cat(padded)[original_order], self.read, memories)
 
-    def _codes(self, sequences: Sequences) -> Tensor:
+    def _codes(self, sequences: Sequences, memories: Tensor | None) -> Tensor:
         """b_0 … b_T before the readout, (N, T + 1, C)."""
         first = self.belief.initial(len(sequences))
-        known = self.known_through(sequences)
+        known = self.known_through(sequences, memories)
         inputs = self._belief_inputs(sequences.x, sequences.observed, sequences.actions, sequences.rewards, known)
         codes, _ = self.belief.scan(first, inputs)
         return torch.cat([first.code[:, None], codes], dim=1)

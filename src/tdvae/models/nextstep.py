@@ -85,8 +85,9 @@ class NextStep(RecurrentModel):
 
     def predictions(self, sequences: Sequences) -> Distribution:
         """p(x_t | x_<t, a_≤t) at all time steps, (N, T)."""
-        b = self.read(self.filter(sequences).codes[:, :-1])
-        return self.following(b, sequences.actions, self.known_through(sequences))
+        beliefs = self.filter(sequences)
+        known = self.known_through(sequences, beliefs.memories)
+        return self.following(self.read(beliefs.codes[:, :-1]), sequences.actions, known)
 
     @property
     def state_sizes(self) -> tuple[int, ...]:

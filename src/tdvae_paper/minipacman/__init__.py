@@ -11,6 +11,7 @@ was seen. `JUMPS` and `SHARED_FUTURES` train TD-VAE on more than single steps.
 from tdvae_paper.minipacman.experiment import (
     MiniPacman,
     MiniPacmanJumps,
+    MiniPacmanLivingMap,
     MiniPacmanMap,
     MiniPacmanObservedState,
     MiniPacmanSharedFutures,
@@ -20,4 +21,5 @@ EXPERIMENT = MiniPacman()
 OBSERVED_STATE = MiniPacmanObservedState()
 JUMPS = MiniPacmanJumps()
 MAP = MiniPacmanMap()
+LIVING_MAP = MiniPacmanLivingMap()
 SHARED_FUTURES = MiniPacmanSharedFutures()

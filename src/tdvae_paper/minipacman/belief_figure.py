@@ -15,21 +15,12 @@ from matplotlib.patches import Rectangle
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from tdvae.envs.minipacman import Recording
 from tdvae.envs.minipacman.maze import FREE, HEIGHT, PLACE, WALLS, WIDTH
-from tdvae.exact import MiniPacmanFilter
 from tdvae.models import Model
-from tdvae_paper.minipacman.probes import (
-    FREE_CELLS,
-    NEVER,
-    SKIPPED,
-    Hidden,
-    features,
-    fit_ghost_reader,
-    hidden,
-    map_of,
-    rows_of,
-)
+from tdvae_paper.minipacman import readers
+from tdvae_paper.minipacman.probes import Probe
+from tdvae_paper.minipacman.readers import exact_belief
+from tdvae_paper.minipacman.truth import FREE_CELLS, NEVER, SKIPPED, Hidden, rows_of
 
 SHOWN_AGES = {1: "1 step since seen", 3: "3 steps", 6: "6 steps", 12: "12 steps", NEVER: "never seen"}
 LEARNED, EXACT = "TD-VAE", "exact"
@@ -45,16 +36,12 @@ class Beliefs:
     frames: int  # of each game
 
 
-def read_beliefs(model: Model, fit_on: Recording, test: Recording, steps: int, every: int) -> Beliefs:
+def read_beliefs(model: Model, probe: Probe) -> Beliefs:
     """As a reader finds them in the model's belief, and exactly."""
-    truth, about = hidden(fit_on), hidden(test)
-    fewer = torch.arange(0, len(truth.ghost), every)
-    codes = features(model, fit_on)["belief"][fewer]
-    reader = fit_ghost_reader(codes, rows_of(truth, fewer), steps, map_of(model, "belief"))
-    learned = torch.softmax(reader(features(model, test)["belief"], about).masked_fill(about.seen, -1e9), -1)
-    exact = MiniPacmanFilter().of_recording(test).ghost[:, SKIPPED:].flatten(0, 1).masked_fill(about.seen, 0)
-    exact = exact / exact.sum(1, keepdim=True).clamp(min=1e-12)
-    return Beliefs({LEARNED: learned, EXACT: exact.float()}, about, test.x.shape[1] - SKIPPED)
+    reader, clues = probe.ghost_reader(model)
+    about, test = probe.asked, probe.recordings[1]
+    learned = torch.softmax(readers.answers(reader, clues).masked_fill(about.seen, -1e9), -1)
+    return Beliefs({LEARNED: learned, EXACT: exact_belief(test, about)}, about, test.x.shape[1] - SKIPPED)
 
 
 def moments(about: Hidden, frames: int) -> dict[str, int]:
@@ -69,7 +56,7 @@ def moments(about: Hidden, frames: int) -> dict[str, int]:
     return chosen
 
 
-def draw(beliefs: Beliefs, test: Recording, path: Path) -> None:
+def draw(beliefs: Beliefs, path: Path) -> None:
     """Two rows of mazes: the learned belief above the exact one."""
     chosen = moments(beliefs.about, beliefs.frames)
     figure, axes = plt.subplots(2, len(chosen), figsize=(3.1 * len(chosen), 5.4), layout="constrained", squeeze=False)
@@ -105,7 +92,7 @@ def _on_map(values: Tensor, elsewhere: float) -> npt.NDArray[Any]:
     return empty.index_put((FREE_CELLS,), values).view(HEIGHT, WIDTH).numpy()
 
 
-def film(beliefs: Beliefs, test: Recording, path: Path) -> None:
+def film(beliefs: Beliefs, path: Path) -> None:
     """The first game in which the ghost is out of sight for twelve steps after it was seen, frame by frame."""
     long = (beliefs.about.age == 12) & beliefs.about.out_of_sight
     game = int(long.nonzero()[0]) // beliefs.frames if bool(long.any()) else 0

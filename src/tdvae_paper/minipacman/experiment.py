@@ -16,10 +16,11 @@ from tdvae.training.config import derive_seed
 from tdvae_paper.experiment import Experiment, Task, TrainedRun, Training, by_seed, seeds_of, time_of
 from tdvae_paper.minipacman import tables
 from tdvae_paper.minipacman.games import TEST, TRAIN, VALIDATION, WEIGHTS, played, probed
-from tdvae_paper.minipacman.limits import exact_ghosts, limits, shares
+from tdvae_paper.minipacman.limits import limits, shares
 from tdvae_paper.minipacman.measures import densities
 from tdvae_paper.minipacman.presets import (
     JUMPS_PRESETS,
+    LIVING_PRESETS,
     MAP_PRESETS,
     OBJECTIVES,
     OBSERVED_PRESETS,
@@ -28,7 +29,8 @@ from tdvae_paper.minipacman.presets import (
     SHARED_PRESETS,
     Preset,
 )
-from tdvae_paper.minipacman.probes import MEASURES, measure_probes, observed
+from tdvae_paper.minipacman.probes import MEASURES, measure_probes
+from tdvae_paper.minipacman.truth import observed
 
 KL_WARMUP: dict[str, Any] = {"kl_start": 0.1, "kl_warmup": 0.5}
 
@@ -66,8 +68,9 @@ class MiniPacman(Experiment[Preset]):
         measures = densities(models[0], test, preset.samples)
         if isinstance(models[0], NextStep):
             return measures
-        steps, with_map = preset.reader_steps, task.variant == "tdvae"
-        return measures | measure_probes(models[0], *probed(preset, task.seed), steps, preset.probe_every, with_map)
+        torch.manual_seed(derive_seed(task.seed, WEIGHTS))
+        untrained = build(preset.models["tdvae"]).eval() if task.variant == "tdvae" else None
+        return measures | measure_probes(models[0], probed(preset, task.seed), untrained)
 
     def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
         return [together(by_method) for by_method in by_seed(measures).values()]
@@ -93,8 +96,7 @@ class MiniPacman(Experiment[Preset]):
 
         seed, path = runs[0].task.seed, folder / f"{self.name}.png"
         curves = {f"{run.task.variant},{run.task.seed}": learning_curve(run.metrics) for run in runs}
-        fit_on, test = probed(preset, seed)
-        figure.draw(runs[0].models[0], fit_on, test, preset.reader_steps, content["measures"], curves, seed, path)
+        figure.draw(runs[0].models[0], probed(preset, seed), content["measures"], curves, seed, path)
         return [path]
 
 
@@ -122,24 +124,27 @@ class MiniPacmanMap(MiniPacmanObservedState):
     name = "minipacman_map"
     title = "MiniPacman, a map in the state"
     block = "map"
+    pictures = "minipacman_beliefs"
     presets = MAP_PRESETS
-
-    def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:
-        measures = super().measure(preset, task, models)
-        if task.variant == "tdvae":
-            for name, exact in exact_ghosts(preset, task.seed).items():
-                measures[name]["without a model"] |= exact
-        return measures
 
     def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
         from tdvae_paper.minipacman import belief_figure
 
-        model, (fit_on, test) = runs[0].models[0], probed(preset, runs[0].task.seed)
-        beliefs = belief_figure.read_beliefs(model, fit_on, test, preset.reader_steps, preset.probe_every)
-        picture, film = folder / "minipacman_beliefs.png", folder / "minipacman_beliefs.gif"
-        belief_figure.draw(beliefs, test, picture)
-        belief_figure.film(beliefs, test, film)
+        beliefs = belief_figure.read_beliefs(runs[0].models[0], probed(preset, runs[0].task.seed))
+        picture, film = folder / f"{self.pictures}.png", folder / f"{self.pictures}.gif"
+        belief_figure.draw(beliefs, picture)
+        belief_figure.film(beliefs, film)
         return [picture, film]
+
+
+class MiniPacmanLivingMap(MiniPacmanMap):
+    """TD-VAE and the next-step predictor with a map whose places have learned states: do they hold the ghost?"""
+
+    name = "minipacman_living_map"
+    title = "MiniPacman, a map with learned states"
+    block = "living_map"
+    pictures = "minipacman_living_beliefs"
+    presets = LIVING_PRESETS
 
 
 class MiniPacmanSharedFutures(MiniPacmanMap):
@@ -181,7 +186,7 @@ class MiniPacmanJumps(MiniPacman):
 def together(by_method: dict[str, Measures]) -> Measures:
     """The measures of a seed, by measure and then by model, with what needs several models: ratios and baselines."""
     measures = by_model(by_method)
-    for name in ("elbo", "nll"):
+    for name in ("elbo", "nll") if "filtering" in by_method else ():
         of = measures[name]
         measures[f"{name}_ratio"] = {
             method: value / of["filtering"] for method, value in of.items() if method != "filtering"

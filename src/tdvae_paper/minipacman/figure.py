@@ -21,16 +21,9 @@ from tdvae.reporting.results import Measures
 from tdvae.rollouts import belief_at, rollout
 from tdvae_paper.minipacman.measures import COLOURS
 from tdvae_paper.minipacman.presets import LABELS
-from tdvae_paper.minipacman.probes import (
-    FREE_CELLS,
-    SKIPPED,
-    features,
-    fit_ghost_reader,
-    hidden,
-    map_of,
-    observed,
-    rows_of,
-)
+from tdvae_paper.minipacman.probes import Probe
+from tdvae_paper.minipacman.readers import answers
+from tdvae_paper.minipacman.truth import FREE_CELLS, SKIPPED, observed, rows_of
 
 HUES = {
     "tdvae": "#d1495b",
@@ -45,9 +38,7 @@ Curves = dict[str, tuple[list[int], list[float]]]
 
 def draw(
     model: Model,
-    fit_on: Recording,
-    test: Recording,
-    reader_steps: int,
+    probe: Probe,
     measures: Measures,
     curves: Curves,
     seed: int,
@@ -57,8 +48,8 @@ def draw(
     figure = plt.figure(figsize=(13, 12), layout="constrained")
     grid = figure.add_gridspec(3, 1, height_ratios=[1.35, 0.8, 1])
     torch.manual_seed(seed)
-    _futures(figure.add_subplot(grid[0]), model, test)
-    _ghosts(figure, grid, model, fit_on, test, reader_steps)
+    _futures(figure.add_subplot(grid[0]), model, probe.recordings[1])
+    _ghosts(figure, grid, model, probe)
     below = grid[2].subgridspec(1, 3)
     _bars(figure.add_subplot(below[0]), measures)
     _learning(figure.add_subplot(below[1]), curves)
@@ -100,16 +91,16 @@ def _futures(axes: Axes, model: Model, test: Recording) -> None:
     axes.tick_params(length=0)
 
 
-def _ghosts(figure: Figure, grid: GridSpec, model: Model, fit_on: Recording, test: Recording, steps: int) -> None:
+def _ghosts(figure: Figure, grid: GridSpec, model: Model, probe: Probe) -> None:
     """Where a reader of the belief takes the ghost to be, while it is out of sight."""
-    reader = fit_ghost_reader(features(model, fit_on)["belief"], hidden(fit_on), steps, map_of(model, "belief"))
-    about, codes = hidden(test), features(model, test)["belief"]
+    reader, clues = probe.ghost_reader(model)
+    about, test = probe.asked, probe.recordings[1]
     frames = test.x.shape[1] - SKIPPED
     chosen = _moments(about.out_of_sight & (about.since > 0) & (about.since < 6), frames)
     middle = grid[1].subgridspec(1, MAZES)
     for panel, row in enumerate(chosen):
         some = rows_of(about, torch.tensor([row]))
-        logits = reader(codes[row : row + 1], some).masked_fill(some.seen, -1e9)
+        logits = answers(reader, clues[torch.tensor([row])]).masked_fill(some.seen, -1e9)
         axes = figure.add_subplot(middle[panel])
         heat = torch.full((HEIGHT * WIDTH,), torch.nan).index_put((FREE_CELLS,), torch.softmax(logits, -1)[0])
         axes.imshow(np.where(WALLS, 1.0, np.nan), cmap="Greys", vmin=0, vmax=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tdvae.envs.minipacman import Recording, record
 from tdvae.training.config import derive_seed
 from tdvae_paper.minipacman.presets import Preset
+from tdvae_paper.minipacman.probes import Probe
 
 TRAIN, VALIDATION, TEST, PROBE, WEIGHTS = 501, 502, 503, 504, 505  # purposes of derived seeds
 
@@ -14,8 +15,8 @@ def played(preset: Preset, games: int, seed: int, *purpose: int, truth: bool = F
     return record(games, preset.frames, derive_seed(seed, *purpose) % 2**62, truth=truth)
 
 
-def probed(preset: Preset, seed: int) -> tuple[Recording, Recording]:
-    """Games to fit probes on, and others to test them on."""
+def probed(preset: Preset, seed: int) -> Probe:
+    """Games to fit readers to, and others to test them on."""
     games = preset.probe_games, preset.probe_test or preset.probe_games
     fit_on, test = (played(preset, games[part], seed, PROBE, part, truth=True) for part in range(2))
-    return fit_on, test
+    return Probe(fit_on, test, preset.reader_steps, preset.probe_every)

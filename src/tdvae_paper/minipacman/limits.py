@@ -20,18 +20,9 @@ from tdvae.envs.minipacman.rules import Cell
 from tdvae.exact import ExactGames, Maze, MiniPacmanFilter
 from tdvae.reporting.results import Measures, read_results, write_results
 from tdvae.storage.files import read_json
-from tdvae_paper.minipacman.games import TEST, played, probed
+from tdvae_paper.minipacman.games import TEST, played
 from tdvae_paper.minipacman.presets import PRESETS, Preset
-from tdvae_paper.minipacman.probes import (
-    SKIPPED,
-    Hidden,
-    by_age,
-    fit_ghost_reader,
-    ghost_loss,
-    hidden,
-    number_of,
-    rows_of,
-)
+from tdvae_paper.minipacman.truth import number_of
 
 CONTENTS = (Cell.EMPTY, Cell.FOOD, Cell.PILL)
 
@@ -90,30 +81,6 @@ def shares(nll_by_seed: Sequence[dict[str, float]], known: Measures) -> Measures
         spread = statistics.stdev(values) if len(values) > 1 else None
         entries[model] = {"mean": statistics.fmean(values), "spread": spread, "n": len(values)}
     return entries
-
-
-def exact_ghosts(preset: Preset, seed: int) -> Measures:
-    """The ghost's cell while it is out of sight: from the exact belief, and as a reader of the belief reads it."""
-    fit_on, test = probed(preset, seed)
-    read: list[tuple[Tensor, Hidden]] = []
-    for recording in (fit_on, test):
-        about = hidden(recording)
-        belief = MiniPacmanFilter().of_recording(recording).ghost[:, SKIPPED:].flatten(0, 1).float()
-        belief = belief.masked_fill(about.seen, 0)
-        read.append((belief / belief.sum(1, keepdim=True).clamp(min=1e-9), about))
-    (fitting, truth), (testing, asked) = read
-    fewer = torch.arange(0, len(fitting), preset.probe_every)
-    fitting, truth = fitting[fewer], rows_of(truth, fewer)
-    rows = asked.out_of_sight.nonzero()[:, 0]
-    ghosts = rows_of(asked, rows)
-    exact = ghost_loss(testing[rows].clamp(min=1e-9).log(), ghosts)
-    codes = [(belief + 1e-3).log() for belief in (fitting, testing)]
-    reader = fit_ghost_reader(codes[0], truth, preset.reader_steps)
-    as_read = ghost_loss(reader(codes[1][rows], ghosts), ghosts)
-    return {
-        "ghost_probe": {"exact": float(exact.mean()), "reader of the exact belief": float(as_read.mean())},
-        "ghost_by_age": {"exact": by_age(exact, ghosts), "reader of the exact belief": by_age(as_read, ghosts)},
-    }
 
 
 def main(folder: Path) -> None:

@@ -234,9 +234,10 @@ MAP_PRESETS: dict[str, Preset] = {
         train=replace(_TRAIN, steps=800, validate_every=100, checkpoint_every=100),
         jumps=EveryStep(),
         samples=20,
-        probe_games=400,
-        probe_test=150,
-        reader_steps=150,
+        probe_games=3_000,
+        probe_test=300,
+        probe_every=2,
+        reader_steps=500,
         seeds=(0,),
     ),
 }
@@ -249,6 +250,20 @@ SHARED_PRESETS: dict[str, Preset] = {
         models={"tdvae": replace(preset.models["tdvae"], dt=Waves(4))},  # type: ignore[call-arg]
         jumps=_FUTURES,
         train=replace(preset.train, pairs=16 if name == "smoke" else 76),
+    )
+    for name, preset in MAP_PRESETS.items()
+}
+
+# A learned state of every place of the map, which goes on while the place is out of sight.
+LIVING_PRESETS: dict[str, Preset] = {
+    name: replace(
+        preset,
+        models={
+            method: replace(model, memory=replace(model.memory, channels=8))  # type: ignore[call-arg, attr-defined]
+            for method, model in preset.models.items()
+            if method in ("tdvae", "next_step")
+        },
+        train=preset.train if name == "smoke" else replace(preset.train, steps=500),
     )
     for name, preset in MAP_PRESETS.items()
 }

@@ -25,6 +25,13 @@ class SwitchingSemiGradient(Switching):
     block = "semi_gradient"
     presets = {  # noqa: RUF012
         "smoke": PRESETS["smoke"],
-        "cpu": replace(_CPU, train=replace(_CPU.train, steps=8_000), runs=3, sizes=(40,), intervals=(20, 100)),
+        "cpu": replace(
+            _CPU,
+            train=replace(_CPU.train, steps=8_000, validate_every=1_000),
+            runs=3,
+            pairs=60,
+            sizes=(40,),
+            intervals=(20, 100),
+        ),
     }
     methods = {name: with_semi_gradients(method) for name, method in METHODS.items()}  # noqa: RUF012

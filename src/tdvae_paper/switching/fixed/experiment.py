@@ -61,7 +61,7 @@ class Switching(GridExperiment[Preset]):
         if method.jumps is None:  # its loss uses no pairs
             return Training(stack, data, Consecutive(), replace(train, pairs=1), info=info, monitor=monitor)
         # As many pairs as the predictor's loss has terms. With fewer, the gradient is too noisy to learn to remember.
-        train = replace(train, pairs=int(data.lengths[0]))
+        train = replace(train, pairs=preset.pairs or int(data.lengths[0]))
         return Training(stack, data, method.jumps(interval), train, info=info, monitor=monitor)
 
     def measure(self, preset: Preset, task: Task, models: list[Model]) -> Measures:

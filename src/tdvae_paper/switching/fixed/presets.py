@@ -17,6 +17,7 @@ class Preset(Grid):
     sizes: tuple[int, ...] = (40, 20)
     intervals: tuple[int, ...] = (100, 20)
     observed_state: bool = True  # whether TD-VAE's state contains the observation
+    pairs: int = 0  # of a sequence; 0: as many as it has time steps
 
 
 # docs/switching.md explains these choices. The number of pairs is that of the time steps: see `Switching.training`.
