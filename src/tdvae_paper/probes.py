@@ -107,18 +107,18 @@ def fit_reader(make: Callable[[], R], count: int, loss: Callable[[R, Tensor], Te
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     train_rows = count - count // READER_FOLDS
     held_out = torch.arange(train_rows, count)[:: max(1, (count - train_rows) // READER_HELD_OUT)]
-    best, best_loss = copy.deepcopy(network), math.inf
-    for step in range(1, steps + 1):
+    best, best_loss = network, math.inf
+    for step in range(steps + 1):
+        if step % max(1, steps // READER_CHECKS) == 0:  # also before the first step
+            with torch.no_grad():
+                validation_loss = float(loss(network, held_out))
+            if validation_loss < best_loss:
+                best, best_loss = copy.deepcopy(network), validation_loss
         rows = torch.randint(train_rows, (READER_BATCH,), generator=generator)
         optimizer.zero_grad()
         loss(network, rows).backward()
         optimizer.step()
         schedule.step()
-        if step % max(1, steps // READER_CHECKS) == 0:
-            with torch.no_grad():
-                validation_loss = float(loss(network, held_out))
-            if validation_loss < best_loss:
-                best, best_loss = copy.deepcopy(network), validation_loss
     return best.requires_grad_(False)
 
 

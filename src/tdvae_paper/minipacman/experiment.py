@@ -114,6 +114,8 @@ class MiniPacmanObservedState(MiniPacman):
         replicates = super().combine(preset, measures)
         for of_seed in replicates:
             nll = of_seed["nll"]
+            if "next_step" not in nll:
+                continue
             of_seed["nll_over_next_step"] = {m: nll[m] / nll["next_step"] for m in nll if m != "next_step"}
         return replicates
 
@@ -159,9 +161,6 @@ class MiniPacmanSharedFutures(MiniPacmanMap):
         """The last weights are kept: with semi-gradients the loss does not tell which are best."""
         return replace(super().training(preset, task), validation=None)
 
-    def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
-        return [by_model(by_method) for by_method in by_seed(measures).values()]
-
     def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
         return []  # one model, nothing to compare
 
@@ -175,9 +174,6 @@ class MiniPacmanJumps(MiniPacman):
     block = "observed_state_jumps"
     presets = JUMPS_PRESETS
     paper: Measures = {}  # noqa: RUF012 - the paper trains on single steps
-
-    def combine(self, preset: Preset, measures: dict[Task, Measures]) -> list[Measures]:
-        return [by_model(by_method) for by_method in by_seed(measures).values()]
 
     def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
         return []  # one model, nothing to compare

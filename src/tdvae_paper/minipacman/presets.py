@@ -234,10 +234,10 @@ MAP_PRESETS: dict[str, Preset] = {
         train=replace(_TRAIN, steps=800, validate_every=100, checkpoint_every=100),
         jumps=EveryStep(),
         samples=20,
-        probe_games=3_000,
-        probe_test=300,
+        probe_games=2_500,
+        probe_test=250,
         probe_every=2,
-        reader_steps=500,
+        reader_steps=400,
         seeds=(0,),
     ),
 }
@@ -254,16 +254,12 @@ SHARED_PRESETS: dict[str, Preset] = {
     for name, preset in MAP_PRESETS.items()
 }
 
-# A learned state of every place of the map, which goes on while the place is out of sight.
+# TD-VAE alone, with a learned state of every place of the map, which goes on while the place is out of sight.
 LIVING_PRESETS: dict[str, Preset] = {
     name: replace(
         preset,
-        models={
-            method: replace(model, memory=replace(model.memory, channels=8))  # type: ignore[call-arg, attr-defined]
-            for method, model in preset.models.items()
-            if method in ("tdvae", "next_step")
-        },
+        models={"tdvae": replace(preset.models["tdvae"], memory=replace(memory, channels=8))},  # type: ignore[call-arg]
         train=preset.train if name == "smoke" else replace(preset.train, steps=500),
     )
-    for name, preset in MAP_PRESETS.items()
+    for (name, preset), memory in zip(MAP_PRESETS.items(), (_map(features=8), _map()), strict=True)
 }
