@@ -16,8 +16,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from tdvae.envs.minipacman.maze import FREE, HEIGHT, PLACE, WALLS, WIDTH
-from tdvae.models import Model
-from tdvae_paper.minipacman import readers
+from tdvae_paper.experiment import TrainedRun
 from tdvae_paper.minipacman.probes import Probe
 from tdvae_paper.minipacman.readers import exact_belief
 from tdvae_paper.minipacman.truth import FREE_CELLS, NEVER, SKIPPED, Hidden, rows_of
@@ -36,11 +35,10 @@ class Beliefs:
     frames: int  # of each game
 
 
-def read_beliefs(model: Model, probe: Probe) -> Beliefs:
-    """As a reader finds them in the model's belief, and exactly."""
-    reader, clues = probe.ghost_reader(model)
+def read_beliefs(run: TrainedRun, probe: Probe) -> Beliefs:
+    """As a reader finds them in the belief of a run's model, and exactly."""
     about, test = probe.asked, probe.recordings[1]
-    learned = torch.softmax(readers.answers(reader, clues).masked_fill(about.seen, -1e9), -1)
+    learned = torch.softmax(probe.answers(run).masked_fill(about.seen, -1e9), -1)
     return Beliefs({LEARNED: learned, EXACT: exact_belief(test, about)}, about, test.x.shape[1] - SKIPPED)
 
 

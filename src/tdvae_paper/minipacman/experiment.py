@@ -96,7 +96,7 @@ class MiniPacman(Experiment[Preset]):
 
         seed, path = runs[0].task.seed, folder / f"{self.name}.png"
         curves = {f"{run.task.variant},{run.task.seed}": learning_curve(run.metrics) for run in runs}
-        figure.draw(runs[0].models[0], probed(preset, seed), content["measures"], curves, seed, path)
+        figure.draw(runs[0], probed(preset, seed), content["measures"], curves, seed, path)
         return [path]
 
 
@@ -132,7 +132,7 @@ class MiniPacmanMap(MiniPacmanObservedState):
     def draw(self, preset: Preset, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
         from tdvae_paper.minipacman import belief_figure
 
-        beliefs = belief_figure.read_beliefs(runs[0].models[0], probed(preset, runs[0].task.seed))
+        beliefs = belief_figure.read_beliefs(runs[0], probed(preset, runs[0].task.seed))
         picture, film = folder / f"{self.pictures}.png", folder / f"{self.pictures}.gif"
         belief_figure.draw(beliefs, picture)
         belief_figure.film(beliefs, film)
@@ -140,7 +140,7 @@ class MiniPacmanMap(MiniPacmanObservedState):
 
 
 class MiniPacmanLivingMap(MiniPacmanMap):
-    """TD-VAE and the next-step predictor with a map whose places have learned states: do they hold the ghost?"""
+    """TD-VAE with a map whose places have learned states: do they hold the ghost?"""
 
     name = "minipacman_living_map"
     title = "MiniPacman, a map with learned states"

@@ -19,10 +19,10 @@ from tdvae.envs.minipacman.maze import HEIGHT, WALLS, WIDTH
 from tdvae.models import Model
 from tdvae.reporting.results import Measures
 from tdvae.rollouts import belief_at, rollout
+from tdvae_paper.experiment import TrainedRun
 from tdvae_paper.minipacman.measures import COLOURS
 from tdvae_paper.minipacman.presets import LABELS
 from tdvae_paper.minipacman.probes import Probe
-from tdvae_paper.minipacman.readers import answers
 from tdvae_paper.minipacman.truth import FREE_CELLS, SKIPPED, observed, rows_of
 
 HUES = {
@@ -37,7 +37,7 @@ Curves = dict[str, tuple[list[int], list[float]]]
 
 
 def draw(
-    model: Model,
+    run: TrainedRun,
     probe: Probe,
     measures: Measures,
     curves: Curves,
@@ -48,8 +48,8 @@ def draw(
     figure = plt.figure(figsize=(13, 12), layout="constrained")
     grid = figure.add_gridspec(3, 1, height_ratios=[1.35, 0.8, 1])
     torch.manual_seed(seed)
-    _futures(figure.add_subplot(grid[0]), model, probe.recordings[1])
-    _ghosts(figure, grid, model, probe)
+    _futures(figure.add_subplot(grid[0]), run.models[0], probe.recordings[1])
+    _ghosts(figure, grid, run, probe)
     below = grid[2].subgridspec(1, 3)
     _bars(figure.add_subplot(below[0]), measures)
     _learning(figure.add_subplot(below[1]), curves)
@@ -91,16 +91,15 @@ def _futures(axes: Axes, model: Model, test: Recording) -> None:
     axes.tick_params(length=0)
 
 
-def _ghosts(figure: Figure, grid: GridSpec, model: Model, probe: Probe) -> None:
+def _ghosts(figure: Figure, grid: GridSpec, run: TrainedRun, probe: Probe) -> None:
     """Where a reader of the belief takes the ghost to be, while it is out of sight."""
-    reader, clues = probe.ghost_reader(model)
-    about, test = probe.asked, probe.recordings[1]
+    answers, about, test = probe.answers(run), probe.asked, probe.recordings[1]
     frames = test.x.shape[1] - SKIPPED
     chosen = _moments(about.out_of_sight & (about.since > 0) & (about.since < 6), frames)
     middle = grid[1].subgridspec(1, MAZES)
     for panel, row in enumerate(chosen):
         some = rows_of(about, torch.tensor([row]))
-        logits = answers(reader, clues[torch.tensor([row])]).masked_fill(some.seen, -1e9)
+        logits = answers[row : row + 1].masked_fill(some.seen, -1e9)
         axes = figure.add_subplot(middle[panel])
         heat = torch.full((HEIGHT * WIDTH,), torch.nan).index_put((FREE_CELLS,), torch.softmax(logits, -1)[0])
         axes.imshow(np.where(WALLS, 1.0, np.nan), cmap="Greys", vmin=0, vmax=2)

@@ -13,6 +13,7 @@ from tdvae.envs.minipacman import Recording
 from tdvae.envs.minipacman.maze import FREE
 from tdvae.models import Model
 from tdvae.reporting.results import Measures
+from tdvae_paper.experiment import TrainedRun
 from tdvae_paper.minipacman import readers
 from tdvae_paper.minipacman.readers import Clues, Reader, food_loss, ghost_loss
 from tdvae_paper.minipacman.truth import LONG_AGO, NEVER, Hidden, hidden, rows_of
@@ -43,10 +44,18 @@ class Probe:
         reader = readers.fit(fit_on, self.some, ghost_loss, self.steps)
         return self.of_ghosts(ghost_loss(readers.answers(reader, test[self.ghost_rows]), self.ghosts))
 
-    def ghost_reader(self, model: Model) -> tuple[Reader, Clues]:
-        """A reader of the ghost in the model's belief, and what it is given of the test games."""
-        fitting, testing = (of["belief"] for of in self.clues(model))
-        return readers.fit(fitting, self.some, ghost_loss, self.steps), testing
+    def saved_reader(self, run: TrainedRun) -> Reader:
+        """The reader of the ghost in the belief of a run. It is fitted once, and kept in the run folder."""
+        path = run.folder / "ghost_reader"
+        if not path.exists():
+            fitting = readers.clues_of(run.models[0], self.recordings[0], self.truth, self.rows[0])["belief"]
+            readers.save(readers.fit(fitting, self.some, ghost_loss, self.steps), path)
+        return readers.load(path)
+
+    def answers(self, run: TrainedRun) -> Tensor:
+        """What this reader answers for all frames of the test games, (M, 138)."""
+        clues = readers.clues_of(run.models[0], self.recordings[1], self.asked, self.rows[1])["belief"]
+        return readers.answers(self.saved_reader(run), clues)
 
     def of_ghosts(self, loss: Tensor) -> Measures:
         """The mean of the loss of the frames with a ghost out of sight, and the means by age."""

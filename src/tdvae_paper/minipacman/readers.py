@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tdvae.envs.minipacman import Cell, Recording
-from tdvae.envs.minipacman.maze import FREE, PLACE
+from tdvae.envs.minipacman.maze import FREE, HEIGHT, PLACE, WIDTH
 from tdvae.exact import MiniPacmanFilter
 from tdvae.models import TDVAE, Model, StateSpace
 from tdvae.models.base import RecurrentModel
 from tdvae.nn.memory import LivingMap, MapMemory
+from tdvae.storage import checkpoint
 from tdvae.types import Latent, Sequences
-from tdvae_paper.minipacman.truth import SKIPPED, Hidden, observed, rows_of
+from tdvae_paper.minipacman.truth import FREE_CELLS, SKIPPED, Hidden, hidden, observed, rows_of
 from tdvae_paper.probes import fit_reader
 
 AT_ONCE = 200  # games
@@ -187,6 +189,34 @@ def answers(reader: Reader, clues: Clues) -> Tensor:
     return torch.cat([reader(clues[rows]) for rows in torch.arange(len(clues.pacman)).split(AT_ONCE * 10)])
 
 
+def save(reader: Reader, path: Path) -> None:
+    """Save a reader as a folder, in half precision."""
+    weights = {name: value.half() for name, value in reader.state_dict().items()}
+    checkpoint.save(path, {"weights": weights}, {"reader": reader.sizes})
+
+
+def load(path: Path) -> Reader:
+    """Load what `save` has written."""
+    saved = checkpoint.load(path)
+    sizes = saved.state["reader"]
+    reader = Reader(int(sizes["code"]), int(sizes["cells"]), bool(sizes["kinds"]))
+    reader.load_state_dict({name: value.float() for name, value in saved.tensors["weights"].items()})
+    return reader.eval()
+
+
+@torch.no_grad()
+def ghost_beliefs(model: Model, reader: Reader, games: Recording) -> Tensor:
+    """Where a reader of the model's belief takes the ghost to be after each frame, (N, T, rows, columns).
+
+    A ghost in view is plain to see, so these are probabilities of the free cells out of view.
+    """
+    about = hidden(games, skipped=0)
+    clues = clues_of(model, games, about, torch.arange(len(about.pacman)))["belief"]
+    probabilities = torch.softmax(answers(reader, clues).masked_fill(about.seen, -torch.inf), -1)
+    maze = torch.zeros(len(probabilities), HEIGHT * WIDTH).index_copy(1, FREE_CELLS, probabilities)
+    return maze.view(*games.x.shape[:2], HEIGHT, WIDTH)
+
+
 def states(model: Model, sequences: Sequences) -> Latent:
     """A draw of z_1 … z_T (N, T, size): from TD-VAE's beliefs, or from a state-space model's encoder."""
     b = model.filter(sequences)
@@ -203,11 +233,12 @@ def clues_of(model: Model, recording: Recording, about: Hidden, rows: Tensor) ->
 
     A belief with a map is the code and the map, and the learned states of the map's places if it has such.
     """
-    data, frames = observed(recording), recording.x.shape[1] - SKIPPED
+    data, frames = observed(recording), len(about.pacman) // len(recording.x)
+    skipped = recording.x.shape[1] - frames
     parts: dict[str, list[Tensor]] = {"code": [], "state": [], "kinds": [], "cells": []}
     for games in torch.arange(len(data)).split(AT_ONCE):
         wanted = rows[(rows >= games[0] * frames) & (rows < (games[-1] + 1) * frames)]
-        game, t = wanted // frames - games[0], wanted % frames + SKIPPED
+        game, t = wanted // frames - games[0], wanted % frames + skipped
         part = data.select(games)
         beliefs = model.filter(part)
         parts["code"].append(beliefs.codes[game, t + 1])

@@ -46,8 +46,8 @@ class Hidden:
         return (self.ghost >= 0) & ~shown
 
 
-def hidden(recording: Recording) -> Hidden:
-    """Of all frames after the first ``SKIPPED``, game by game."""
+def hidden(recording: Recording, skipped: int = SKIPPED) -> Hidden:
+    """Of all frames after the first few, game by game."""
     truth = recording.truth
     assert truth is not None  # recorded for probes
     pacman = number_of(torch.as_tensor(truth.pacman).long())
@@ -64,7 +64,7 @@ def hidden(recording: Recording) -> Hidden:
     eaten = ~torch.as_tensor(truth.food).flatten(2)[..., FREE_CELLS]
     time = torch.arange(ghost.shape[1]).expand_as(ghost)
     parts = seen, ghost, eaten, last, age.clamp(max=LONG_AGO), time, pacman, age
-    return Hidden(*(part[:, SKIPPED:].flatten(0, 1) for part in parts))
+    return Hidden(*(part[:, skipped:].flatten(0, 1) for part in parts))
 
 
 def number_of(place: Tensor) -> Tensor:
