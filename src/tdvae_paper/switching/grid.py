@@ -81,7 +81,7 @@ def table_of_cells(measures: dict[str, Any], labels: dict[str, str]) -> Table:
     """Return a table with one row per cell of the grid and one column per measure; ``labels`` are their headings."""
     rows = [
         [*map(str, parse_cell_name(name)), *(cell(measures[measure][name]) for measure in labels)]
-        for name in sorted(measures["accuracy_tdvae"], key=parse_cell_name)
+        for name in sorted(measures["accuracy_next_step"], key=parse_cell_name)
     ]
     return Table(["LSTM", "interval", *labels.values()], rows)
 
@@ -189,4 +189,4 @@ def learning_curve(metrics: Sequence[dict[str, Any]], interval: int) -> tuple[li
 
 
 def number_of_runs(content: dict[str, Any]) -> int:
-    return int(next(iter(content["measures"]["accuracy_tdvae"].values()))["n"])
+    return int(next(iter(content["measures"]["accuracy_next_step"].values()))["n"])

@@ -95,9 +95,8 @@ METHODS = {
 
 def with_semi_gradients(method: Method) -> Method:
     """The same training with fixed targets: for jumps of more than one step, p_B at t2 is not trained."""
-    if method.jumps is None:
-        return method
     jumps = method.jumps
+    assert jumps is not None  # a TD-VAE
     return replace(
         method, label=f"{method.label}, semi-gradients", jumps=lambda interval: SemiGradient(jumps(interval))
     )
