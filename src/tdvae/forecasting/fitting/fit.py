@@ -197,7 +197,7 @@ def fit_forecaster(
         warnings.warn(
             f"no network was kept: {' and '.join(forecaster.kept)} alone forecasts the validation part best; "
             "Forecaster.kept has the weights",
-            stacklevel=2,
+            stacklevel=3,  # of the caller, beyond `checked`
         )
     return forecaster
 
