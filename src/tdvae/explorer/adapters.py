@@ -180,6 +180,7 @@ ADAPTERS: dict[str, Callable[[SavedModel, str], Subject]] = {
     "minipacman": minipacman,
     "minipacman_observed_state": minipacman,
     "minipacman_map": minipacman,
+    "minipacman_living_map": minipacman,
     "minipacman_shared_futures": minipacman,
     "minipacman_jumps": minipacman,
     "first_person_corridors": corridors,

@@ -19,6 +19,7 @@ from tdvae.explorer.maze import GhostBeliefs
 from tdvae.explorer.subjects import Input, PictureLayout, Subject, Units
 from tdvae.saved import SavedModel
 from tdvae.training.config import derive_seed
+from tdvae_paper.minipacman import readers
 
 GAMES, MOTIONS, MOTION_STEPS = 24, 32, 80
 PENDULUM_STEP = 0.05  # seconds
@@ -33,6 +34,10 @@ def minipacman(found: SavedModel, name: str) -> Subject:
     recording = play_games(GAMES, int(found.info.get("frames", 60)), derive_seed(0, HELD_OUT) % 2**62)
     truth = recording.truth
     assert truth is not None
+    # A reader of the belief about the ghost, if one was saved with the model.
+    folder, learned = found.folder / "ghost_reader", None
+    if folder.is_dir():
+        learned = readers.ghost_beliefs(found.model, readers.load(folder), recording)
     classes = (*PALETTE[:6], PALETTE[-1])  # the last is a ghost that can be eaten
     return Subject(
         name=name,
@@ -51,7 +56,7 @@ def minipacman(found: SavedModel, name: str) -> Subject:
             "food left": truth.food.sum((2, 3)),
             "power": truth.power,
         },
-        maze=GhostBeliefs(recording),
+        maze=GhostBeliefs(recording, learned),
         picture=PictureLayout(
             WINDOW, WINDOW, 3, palette=tuple((int(red), int(green), int(blue)) for red, green, blue in classes)
         ),
