@@ -43,7 +43,7 @@ from tdvae.explorer.requests import parse, text_of
 from tdvae.explorer.server import bind, is_loopback
 from tdvae.explorer.subjects import PictureLayout, on_sequences_of
 from tdvae.forecasting.preparation import Covariate
-from tdvae.models import Classes, GatedMaps, Gaussian
+from tdvae.models import LSTM, Classes, GatedMaps, Gaussian
 from tdvae_paper.minipacman import readers
 from tests.explorer_pages import served
 
@@ -385,6 +385,7 @@ def test_minipacman(weights: Path, observed_state: bool) -> None:
         event_shape=(5, 5),
         actions=5,
         decoder=Classes(7),
+        belief=LSTM(12),
         maps=GatedMaps(8),
         state="observed" if observed_state else "latent",
     )
@@ -398,7 +399,7 @@ def test_minipacman(weights: Path, observed_state: bool) -> None:
     assert frames(jump["end"]).shape == (3, 5, 5, 3)
     maze = ask(explorer, "maze", model="game", t=11)
     assert maze["learned"] is None  # nothing reads the belief
-    readers.save(readers.Reader(code=config.belief.size), weights / "game" / "ghost_reader")
+    readers.save(readers.Reader(code=12), weights / "game" / "ghost_reader")
     learned = np.array(ask(Explorer.of(), "maze", model="game", t=11)["learned"])
     assert learned.sum() == pytest.approx(1, abs=1e-3)
     assert not learned[np.array(maze["walls"]) | np.array(maze["in_view"])].any()  # the ghost is out of sight
