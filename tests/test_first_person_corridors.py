@@ -15,10 +15,14 @@ from PIL import Image
 
 from tdvae import InputError, cli
 from tdvae.codec import load_codec
+from tdvae.codes import encode_sequences
 from tdvae.envs.corridors import CELL, Maze
 from tdvae.envs.corridors_walk import LEFT, RIGHT, Walk, walk
 from tdvae.forecasting.evaluation import energy_score
 from tdvae.models import TDVAE, build
+from tdvae.rollouts import belief_at
+from tdvae.saved import load_saved
+from tdvae.types import Sequences
 from tdvae_paper.first_person import codes_measures as measuring
 from tdvae_paper.first_person.codes import EXPERIMENT, PRESETS, model
 from tdvae_paper.first_person.codes_data import coded, moments
@@ -149,3 +153,19 @@ def test_command_writes_results_figures_and_the_codec(tmp_path: Path, monkeypatc
     for name in ("junction.png", "beliefs.png", "strips.png", "corridors.gif"):
         with Image.open(tmp_path / f"run/first_person_{name}") as picture:
             assert picture.width > 100
+
+
+def test_shipped_model_predicts_the_next_frame_of_a_new_maze() -> None:
+    found = load_saved("first_person")
+    assert found.codec is not None
+    walks = [Walk.draw(seed, 24) for seed in range(4)]
+    frames = torch.from_numpy(np.stack([one.frames(64) for one in walks])).permute(0, 1, 4, 2, 3).float() / 255
+    steps = torch.from_numpy(np.stack([one.actions for one in walks]).astype(np.int64)) + 1
+    actions = torch.nn.functional.one_hot(steps, 4)[..., 1:].float()
+    sequences = Sequences(frames, torch.full((4,), 24), actions=actions)
+    with torch.no_grad():
+        state = found.model.sample_state(belief_at(found.model, encode_sequences(found.codec, sequences), 20), 1)
+        later = found.model.transition(state, 4, actions[:, 20:24])
+        imagined = found.codec.decode(found.model.decode(later).mean[0])
+    errors = [float((one - frames[:, 23]).square().mean().sqrt()) for one in (imagined, frames[:, 19])]
+    assert errors[0] < 0.7 * errors[1]  # than the last frame

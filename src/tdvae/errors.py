@@ -11,7 +11,7 @@ class TDVAEError(Exception):
     ...     tdvae.load("no-such-model")
     ... except tdvae.TDVAEError as error:
     ...     print(error)
-    run or name: expected a run folder or one of ['moving_mnist', 'oscillator'], got 'no-such-model'
+    run or name: expected a run folder or one of ['first_person', 'moving_mnist', 'oscillator'], got 'no-such-model'
     """
 
 

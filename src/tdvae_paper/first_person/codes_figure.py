@@ -35,7 +35,8 @@ JUNCTIONS, STRIPS, FILMS = 2, 4, 4  # moments drawn
 CANDIDATES = 200  # moments from which they are chosen
 LATER = 12  # δt of Fig. 5: to a junction, a turn, and some steps
 JUMP = 4  # δt of the rollouts of Fig. 6
-GIF_SCALE, GIF_MILLISECONDS = 3, 160
+FILM_STEPS = 24  # imagined steps of the animation
+GIF_SCALE, GIF_MILLISECONDS, GIF_COLOURS = 2, 160, 48  # few colours without dithering compress well
 GAP = 5  # pixels between groups of frames
 RED, BLUE, GREY = "#d1495b", "#2e6f95", "#8d99ae"
 
@@ -182,14 +183,15 @@ def imagined(model: Model, codec: FrameCodec, part: Sequences, t1: int, jumps: l
 @torch.no_grad()
 def _film(model: Model, codec: FrameCodec, test: CodeWindows, preset: Preset, path: Path) -> None:
     """Real frames above; below, what was observed and then, under a red line, what the model imagines."""
-    t1, steps = preset.seen, preset.world.window - preset.seen
+    t1, steps = preset.seen, min(FILM_STEPS, preset.world.window - preset.seen)
     chosen = choose(test, codec, t1, min(LATER, max(preset.measured)), FILMS)
     part, real = chosen.select(slice(None)), chosen.frames.select(slice(None)).x.transpose(0, 1)
     dreamt = imagined(model, codec, part, t1, [1] * steps)[1:]
     film = [_film_frame(frames, frames, False) for frames in real[t1 // 2 : t1]]
-    film += [_film_frame(*pair, True) for pair in zip(real[t1:], dreamt, strict=True)]
+    film += [_film_frame(*pair, True) for pair in zip(real[t1 : t1 + steps], dreamt, strict=True)]
     pictures = [Image.fromarray((frame * 255).byte().permute(1, 2, 0).numpy()) for frame in film]
     pictures = [p.resize((p.width * GIF_SCALE, p.height * GIF_SCALE), Image.Resampling.NEAREST) for p in pictures]
+    pictures = [p.quantize(GIF_COLOURS, dither=Image.Dither.NONE) for p in pictures]
     pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=GIF_MILLISECONDS, loop=0, optimize=True)
 
 
