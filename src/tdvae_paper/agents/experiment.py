@@ -23,7 +23,7 @@ INPUTS = {
     "last": "last observation",
     "frames": "8 observations and actions",
     "recurrent": "RecurrentPPO",
-    "next_step": "code of a next-step LSTM",
+    "next_step": "code of the belief network",
     "belief_random": "belief p_B, random recordings only",
     "belief": "belief p_B of TD-VAE",
     "kalman": "Kalman filter, dynamics known",
@@ -47,7 +47,7 @@ class Preset:
 
 SMALL = {"belief": LSTM(8), "maps": ResidualMaps(8), "layers": 1, "latent": 2}
 BRIEF = PolicySettings(envs=2, n_steps=32, batch_size=32)
-CARTPOLE_INPUTS = ("last", "frames", "kalman", "next_step", "belief", "recurrent")
+CARTPOLE_INPUTS = ("last", "frames", "next_step", "kalman")
 PRESETS = {
     "smoke": Preset(
         {
@@ -58,9 +58,10 @@ PRESETS = {
         {"noisy_cartpole": ("last", "frames", "next_step", "belief", "kalman")},
         Planning(200, 2, 2, 2, {"horizon": 2, "candidates": 4, "iterations": 1, "elites": 2}, 2, 4, 8),
     ),
-    "cpu": Preset(
+    "cpu": Preset({"noisy_cartpole": Learning(Rounds())}, {"noisy_cartpole": CARTPOLE_INPUTS}),
+    "full": Preset(
         {"noisy_cartpole": Learning(Rounds())},
-        {"noisy_cartpole": CARTPOLE_INPUTS},
+        {"noisy_cartpole": (*CARTPOLE_INPUTS, "belief", "belief_random", "recurrent")},
         Planning(),
         seeds=(0, 1, 2),
     ),
@@ -156,12 +157,12 @@ class Agents(Experiment[Preset]):
             world, _, name = run.task.variant.partition(",")
             if world != PLANNING:
                 curves.setdefault(world, {}).setdefault(name, []).append(inputs.measured(run.folder)["curve"])
-        _draw(curves, content["measures"]["return"], path)
+        _draw(curves, path)
         return [path]
 
 
-def _draw(curves: dict[str, dict[str, list[dict[str, float]]]], returns: Measures, path: Path) -> None:
-    """Learning curves of each task, and the returns at the end with every run as a dot."""
+def _draw(curves: dict[str, dict[str, list[dict[str, float]]]], path: Path) -> None:
+    """Learning curves of each task, one line per run."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, len(curves), figsize=(8.5 * len(curves), 4.2), layout="constrained", squeeze=False)

@@ -108,7 +108,7 @@ def _curve(rounds: list[Episodes], before: int) -> dict[str, float]:
         ends += zip(steps, (sum(one.rewards) for one in finished), strict=True)
         before += episodes.steps
     parts = np.array_split(np.array(ends), POINTS) if len(ends) >= POINTS else []
-    return {str(round(float(part[:, 0].mean()), -2)): float(part[:, 1].mean()) for part in parts}
+    return {str(round(part[:, 0].mean())): float(part[:, 1].mean()) for part in parts}
 
 
 def _hidden_r2(agent: Agent, task: str, steps: int, seed: int) -> dict[str, float]:
