@@ -37,7 +37,7 @@ class Preset:
     sequences: int = 400
     length: int = 20
     longest: int = 10
-    minutes: float | None = 3.0  # of processor time, with the codec
+    minutes: float | None = 1.0  # of processor time, with the codec
     steps: int = 100_000
     model: dict[str, Any] = field(default_factory=dict)  # options that differ
     seeds: tuple[int, ...] = (0,)
