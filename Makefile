@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint setup campaign clean docs docs-serve ruff types imports
+.PHONY: demo test lint setup campaign audit clean docs docs-serve ruff types imports
 
 demo: .venv/.ready
 	$(BIN)/tdvae run oscillator --preset demo
@@ -27,6 +27,11 @@ imports:
 # Kills, damaged files, fuzzed calls and wrong command lines; takes about a quarter of an hour.
 campaign: .venv/.ready
 	$(BIN)/python -m tests.campaign --out results
+
+# Known vulnerabilities of the pinned versions; needs the network.
+audit: .venv/.ready
+	$(BIN)/pip install --quiet pip-audit
+	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 # The documentation as a site, in site/; needs no network. A broken link or an unknown name is an error. The gallery of the
 # explorer, which its page shows, is computed anew.

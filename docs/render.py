@@ -36,7 +36,7 @@ PAGES = sorted(
 
 @cache
 def tables() -> dict[str, str]:
-    """Return all tables as Markdown, by name, each with a sentence on how its numbers were produced."""
+    """All tables as Markdown, by name, each with a sentence on how its numbers were produced."""
     found = {}
     for experiment in map(load, EXPERIMENTS):
         content = read_results(RESULTS / experiment.file, experiment.block)
@@ -85,14 +85,16 @@ def _campaign(content: dict[str, Any]) -> str:
     ]
     return markdown(
         [
-            Table(["", *columns], rows),
-            f"`{content['command']}`, seed {content['seeds'][0]}.",
+            Table(
+                ["", *[column.replace("_", " ") for column in columns]], rows
+            ),
+            f"`{content['command']}`, seeds {', '.join(map(str, content['seeds']))}.",
         ]
     )
 
 
 def value(file: str, keys: str) -> str:
-    """Return the mean of one measure, with three digits."""
+    """The mean of one measure, with three digits."""
     entry = read_json(RESULTS / f"{file}.json")["measures"]
     for key in keys.split("/"):
         entry = entry[key]
@@ -101,7 +103,7 @@ def value(file: str, keys: str) -> str:
 
 @cache
 def helps() -> dict[str, str]:
-    """Return what each command does, an example and its options, from its class and the docstrings of the fields."""
+    """What each command does, an example and its options, from its class and the docstrings of the fields."""
     tree = ast.parse(Path(cli.__file__).read_text())
     classes = {
         node.name: node for node in tree.body if isinstance(node, ast.ClassDef)
@@ -165,7 +167,7 @@ def _plain(default: str) -> str:
 
 
 def rendered(text: str) -> str:
-    """Return the text of a page with everything between its markers rendered again."""
+    """The text of a page with everything between its markers rendered again."""
     sources = {"table": tables, "help": helps}
     text = PATTERN.sub(
         lambda match: f"{match[1]}{sources[match[2]]()[match[3]]}\n{match[4]}",

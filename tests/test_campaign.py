@@ -9,20 +9,27 @@ from typing import Any
 
 import pytest
 
-from tests.campaign import api, commands, damage, kills
-from tests.campaign.outcome import Hang, Tally, in_process, limited
+from tests.campaign import commands, damage, loops
+from tests.campaign.outcome import Hang, Tally, combined, in_process, limited
+from tests.campaign.pages import judge
+from tests.campaign.parts import PARTS, Part
+
+CASES = {"kills": 6, "damaged_files": 60, "api_calls": 400, "command_lines": 12, "forged_runs": 20, "hostile_files": 4}
+CASES |= {"online_beliefs": 1, "threads": 4, "workers": 1, "explorer": 10, "environments": 20, "rounds": 1}
 
 
-@pytest.mark.parametrize(
-    ("part", "cases"),
-    [(kills, 6), (damage, 60), (api, 400), (commands, 12)],
-    ids=["kills", "damage", "api", "commands"],
-)
-def test_no_fault_ends_unclear(part: Any, cases: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("part", "cases"), [(PARTS[name][0], cases) for name, cases in CASES.items()], ids=CASES)
+def test_no_fault_ends_unclear(part: Part, cases: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "UPDATES", 5_000)
     tally = Tally()
-    part.run(tally, cases, random.Random("test"), tmp_path / "campaign")
+    part(tally, cases, random.Random("test"), tmp_path / "campaign")
     assert tally.measures["tried"] >= cases
     assert tally.problems == []
+    assert tally.orphans == tally.outside_reads == 0
+
+
+def test_every_part_has_a_short_version() -> None:
+    assert CASES.keys() == PARTS.keys()
 
 
 # What the campaign itself says about a case
@@ -62,6 +69,16 @@ def test_outcomes_of_processes() -> None:
     assert in_process(0.1, wait) == (None, None)
     assert in_process(0.05, sleep) == (None, None)
     assert in_process(20, wait, delay=0.05) == (None, -9)
+
+
+def test_outcomes_of_pages_and_seeds() -> None:
+    assert [judge(200, text) for text in ('{"x": 1}', '{"x": NaN}', "<html>")] == ["right", "silent", "right"]
+    assert [judge(status, "{}") for status in (400, 503, 500)] == ["clear", "clear", "foreign"]
+    one, two = Tally(peak_memory=5), Tally(orphans=1, peak_memory=3)
+    one.add("right", "")
+    two.add("silent", "a")
+    both = combined([one, two])
+    assert (both.measures["tried"], both.problems, both.orphans, both.peak_memory) == (2, ["silent: a"], 1, 5)
 
 
 def test_outcomes_of_commands() -> None:

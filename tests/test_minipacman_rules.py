@@ -28,7 +28,7 @@ def cell(row: int, column: int) -> int:
 
 
 def position(pacman: int, ghosts: list[int], mode: str = "regular", n: int = 1, **numbers: Any) -> Games:
-    """Return ``n`` games with Pacman and ghosts at given cells, one piece of food far away, and no pills."""
+    """``n`` games with Pacman and ghosts at given cells, one piece of food far away, and no pills."""
     games = Games(spawn(1, n), mode, level=2 * len(ghosts) - 1)
     games.board[:, FREE] = Cell.EMPTY
     games.board[:, cell(13, 17)] = Cell.FOOD

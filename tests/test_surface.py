@@ -77,7 +77,7 @@ def python(code: str, **environment: str) -> str:
 
 
 def loaded_after(code: str) -> set[str]:
-    """Return which large dependencies are imported in a new interpreter after ``code``."""
+    """Which large dependencies are imported in a new interpreter after ``code``."""
     report = f"print(json.dumps([name for name in {LARGE_DEPENDENCIES} if name in sys.modules]))"
     return set(json.loads(python(f"import json, sys\n{code}\n{report}").splitlines()[-1]))
 
@@ -104,7 +104,7 @@ def test_matplotlib_gymnasium_and_h5py_are_loaded_on_use() -> None:
 
 
 def command(arguments: Sequence[str]) -> str:
-    """Return code that calls `tdvae` with these arguments and continues after its exit."""
+    """Code that calls `tdvae` with these arguments and continues after its exit."""
     return (
         f"import sys; sys.argv = ['tdvae', *{list(arguments)}]\n"
         "from tdvae.cli import main\n"

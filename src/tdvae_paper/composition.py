@@ -65,7 +65,7 @@ RECORD: dict[str, Callable[[int, int, int], Sequences]] = {"pendulum": record_pe
 
 
 def parts(preset: Preset, task: Task) -> tuple[Sequences, Sequences, Sequences]:
-    """Return training, validation and test sequences of the data set of a task."""
+    """Training, validation and test sequences of the data set of a task."""
     name = task.variant.partition(",")[0]
     seed = derive_seed(task.seed, DATA) % 2**20  # Gymnasium takes 32-bit seeds
     train, validation, test = split(RECORD[name](preset.sequences[name], preset.length, seed), task.seed)

@@ -70,7 +70,7 @@ def evaluate_saved(
 
 
 def _runs_of(found: SavedModel) -> SavedRuns:
-    """Return what evaluates a saved model, by the name of the experiment in its info."""
+    """What evaluates a saved model, by the name of the experiment in its info."""
     name = str(found.info.get("experiment"))
     command = name.replace("_", "-")
     if name == "fit":
@@ -162,7 +162,7 @@ def _sample_futures(found: SavedModel, sequence: Sequences, start: int, jumps: S
 def _summarise_futures(
     channels: Sequence[str], start: int, jumps: Sequence[int], futures: npt.NDArray[Any], observed: npt.NDArray[Any]
 ) -> list[dict[str, Any]]:
-    """Return for each jump and channel the time step, quantiles of the samples, and the observation if there is one."""
+    """For each jump and channel the time step, quantiles of the samples, and the observation if there is one."""
     futures, seen = futures.reshape(*futures.shape[:2], -1), observed.reshape(len(observed), -1)
     names = list(channels) if len(channels) == futures.shape[2] else [f"x_{n}" for n in range(futures.shape[2])]
     quantiles = np.quantile(futures, [0.05, 0.5, 0.95], axis=1)

@@ -113,19 +113,19 @@ class ExperimentRuns(ABC):
 
     @abstractmethod
     def tables_of_run(self, content: dict[str, Any]) -> list[Block]:
-        """Return the tables of these measures."""
+        """The tables of these measures."""
 
     def details_of_run(self, content: dict[str, Any]) -> list[Block]:
-        """Return further tables, for --verbose."""
+        """Further tables, for --verbose."""
         return []
 
     def times(self, found: SavedModel, seed: int) -> Callable[[int], str] | None:
-        """Return the text of a time step of the held-out sequence; None if the data have no time stamps."""
+        """The text of a time step of the held-out sequence; None if the data have no time stamps."""
         return None
 
     @abstractmethod
     def held_out(self, found: SavedModel, seed: int) -> Sequences:
-        """Return one held-out sequence for a rollout."""
+        """One held-out sequence for a rollout."""
 
     def evaluate(self, found: SavedModel, seed: int, data: Path | None = None) -> Measures:
         if data is not None:
@@ -133,7 +133,7 @@ class ExperimentRuns(ABC):
         return self.measure(found, seed)
 
     def channels(self, found: SavedModel) -> Sequence[str]:
-        """Return a name for each number of an observation."""
+        """A name for each number of an observation."""
         return [f"x_{number}" for number in range(math.prod(found.model.config.event_shape))]
 
     def in_units(self, found: SavedModel, x: Tensor) -> npt.NDArray[Any]:
@@ -162,7 +162,7 @@ class Experiment(ABC, Generic[P]):
         return f"{self.results_name or self.name}.json"
 
     def tasks(self, preset: P, seeds: list[int]) -> list[Task]:
-        """Return the trainings of a preset, by default one per seed. Figures show the first one."""
+        """The trainings of a preset, by default one per seed. Figures show the first one."""
         return [Task(seed, f"seed-{seed}") for seed in seeds]
 
     def prepare(self, preset: P) -> None:
@@ -170,7 +170,7 @@ class Experiment(ABC, Generic[P]):
 
     @abstractmethod
     def training(self, preset: P, task: Task) -> Callable[..., FitResult]:
-        """Return what trains a task: a `Training`, or a function of run_dir, resume, info and progress."""
+        """What trains a task: a `Training`, or a function of run_dir, resume, info and progress."""
 
     def measure(self, preset: P, task: Task, models: list[Model]) -> Measures:
         """Compute the measures of a finished task on held-out data, from its models."""
@@ -181,7 +181,7 @@ class Experiment(ABC, Generic[P]):
         return self.measure(preset, run.task, run.models)
 
     def combine(self, preset: P, measures: dict[Task, Measures]) -> list[Measures]:
-        """Return the measures of each replicate; mean and spread are over these. By default a task is a replicate."""
+        """The measures of each replicate; mean and spread are over these. By default a task is a replicate."""
         return list(measures.values())
 
     def complete(self, preset: P, content: dict[str, Any], replicates: list[Measures]) -> None:
@@ -189,10 +189,10 @@ class Experiment(ABC, Generic[P]):
 
     @abstractmethod
     def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
-        """Return the tables of the results by their name in the docs. They are printed in this order."""
+        """The tables of the results by their name in the docs. They are printed in this order."""
 
     def made(self, content: dict[str, Any]) -> str:
-        """Return the sentence below each table in the docs: the command, seeds and training time behind the numbers."""
+        """The sentence below each table in the docs: the command, seeds and training time behind the numbers."""
         return f"`{content['command']}`, seeds {seeds_of(content)}: mean ± standard deviation; {time_of(content)}."
 
     def draw(self, preset: P, content: dict[str, Any], runs: list[TrainedRun], folder: Path) -> list[Path]:
@@ -213,7 +213,7 @@ def seeds_of(content: dict[str, Any]) -> str:
 
 
 def time_of(content: dict[str, Any]) -> str:
-    """Return the training time as text. It is unknown for runs of earlier versions that were interrupted."""
+    """The training time as text. It is unknown for runs of earlier versions that were interrupted."""
     trainings = content["train_seconds"].values()
     known = [seconds for seconds in trainings if seconds is not None]
     which = "in all"

@@ -82,7 +82,7 @@ def _run_job(job: Job) -> Finished:
 
 
 def _usable_cores() -> int:
-    """Return the number of cores this process may use. A scheduler or `taskset` can limit it."""
+    """The number of cores this process may use. A scheduler or `taskset` can limit it."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -36,7 +36,7 @@ EXPERIMENTS: dict[str, str] = {
 
 
 def load(name: str) -> Experiment[Any]:
-    """Return the experiment with this command-line name."""
+    """The experiment with this command-line name."""
     if name not in EXPERIMENTS:
         raise InputError(f"experiment: expected one of {', '.join(EXPERIMENTS)}; got {name}")
     module, _, attribute = EXPERIMENTS[name].partition(":")

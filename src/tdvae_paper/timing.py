@@ -11,7 +11,7 @@ Work = Callable[[], object]
 
 
 def ratios(numerator: Work, denominator: Work, repeats: int) -> list[float]:
-    """Return the time of ``numerator`` divided by that of ``denominator``, once per repeat."""
+    """The time of ``numerator`` divided by that of ``denominator``, once per repeat."""
     numerator(), denominator()  # warm up caches
     return [seconds(numerator) / seconds(denominator) for _ in range(repeats)]
 
@@ -23,11 +23,11 @@ def seconds(work: Work) -> float:
 
 
 def peak_megabytes() -> float:
-    """Return the peak memory of this process."""
+    """The peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def median_and_range(values: list[float]) -> dict[str, Any]:
-    """Return median and half the range in the format of results, where the median is called mean."""
+    """Median and half the range in the format of results, where the median is called mean."""
     median = sorted(values)[len(values) // 2]
     return {"mean": median, "spread": (max(values) - min(values)) / 2, "n": len(values)}

@@ -18,6 +18,7 @@ from torch import Tensor
 
 import tdvae
 from tdvae import distributions, likelihood, objectives
+from tdvae.codec import CodecTraining, ConvCodecConfig, load_codec
 from tdvae.data import OscillatorSettings, from_arrays, simulate, split
 from tdvae.exact import BankPosterior, GaussianMixture, KalmanBank, OscillatorOracle
 from tdvae.models import (
@@ -133,6 +134,7 @@ class World:
             NextStepConfig(**{**sizes, "belief": LinearRecurrence(3)}),
         ]
         self.models: list[Any] = [build(config) for config in configs]
+        self.codec = ConvCodecConfig((1, 8, 8), size=3, channels=(4,)).build()
         self.oracle = OscillatorOracle(OscillatorSettings(length=6), frequencies=5)
         with torch.no_grad():
             self.posterior = self.oracle.observe(simulate(OscillatorSettings(length=6), 2, 0).x)
@@ -176,6 +178,8 @@ class World:
             GaussianMixture,
             KalmanBank,
             Stack,
+            ConvCodecConfig,
+            CodecTraining,
         ]
         kind = self.random.choice(kinds)
         return kind.__name__, kind, {}
@@ -189,7 +193,7 @@ class World:
             (likelihood, ("trajectory_log_weights", "particle_log_prob", "resample", "log_mean_exp")),
         ]
         functions = [getattr(module, name) for module, group in names for name in group]
-        functions += [build, for_data, split, simulate, tdvae.data.from_npz]
+        functions += [build, for_data, split, simulate, tdvae.data.from_npz, load_codec]
         chosen = self.random.choice(functions)
         if self.random.random() < 0.1:
             return "from_arrays", from_arrays, dict.fromkeys(("x", "actions", "rewards", "lengths"), "array")
@@ -207,10 +211,12 @@ class World:
                 (self.oracle.bank.predict(self.posterior, 1), ("log_prob", "cdf", "quantile", "sample")),
                 (self._distribution(), ("log_prob",)),
                 (self._sequences(), ("until", "select")),
+                (self.codec, ("encode", "decode", "bits_per_dim", "likelihood")),
             ]
         )
         name = self.random.choice(names)
-        return f"{type(owner).__name__}.{name}", getattr(owner, name), {}
+        kinds = {"pictures": "pictures"} if owner is self.codec else {}
+        return f"{type(owner).__name__}.{name}", getattr(owner, name), kinds
 
     # Arguments
 
@@ -278,6 +284,7 @@ class World:
             OscillatorSettings: lambda: OscillatorSettings(length=6),
             BankPosterior: lambda: self.posterior,
             "array": self._array,
+            "pictures": lambda: torch.rand(2, 1, 8, 8) if self.random.random() < 0.5 else self._tensor(),
             "name": lambda: self.random.choice(("oscillator", "missing", "", "x" * 300, "\x00")),
             "path": lambda: self.folder / self.random.choice(("data.npz", "missing.npz", "x" * 300)),
         }

@@ -67,6 +67,7 @@ TABLES = (
     ("ragged.csv", True),
     ("words.csv", True),
     ("table.csv", False),
+    ("markup.csv", False),
 )
 LEVELS = (("0.1,0.9", False), ("0", True), ("1", True), ("-0.5", True), ("nan", True), ("", True), ("0.5,", True))
 
@@ -100,10 +101,13 @@ def _prepare(folder: Path) -> None:
     Path("ragged.csv").write_text("a,b\n1,2\n3,4,5,6\n7\n")
     Path("words.csv").write_text("a,b\n" + "one,two\n" * 30)
     Path("table.csv").write_text("a\n" + "".join(f"{value}\n" for value in x.flatten()))
+    rows = "".join(f"{a},{b},{c}\n" for a, b, c in x.reshape(-1, 3))
+    Path("markup.csv").write_text('[/b],"a, [bold]",\x1b[31m\n' + rows)
     for ending in ("npz", "csv", "parquet", "h5"):
         os.mkfifo(f"pipe.{ending}")
     Path("folder").mkdir()
-    assert _command(folder, ["fit", "mine.npz", *FIT, "--run-dir", "run"], "none")["code"] == 0
+    for file, run in (("mine.npz", "run"), ("markup.csv", "marked")):
+        assert _command(folder, ["fit", file, *FIT, "--run-dir", run], "none")["code"] == 0
 
 
 def _command(folder: Path, arguments: list[str], fault: str) -> dict[str, Any]:
@@ -189,7 +193,7 @@ def _rollout(generator: random.Random) -> tuple[list[str], bool]:
 
 
 def _eval(generator: random.Random) -> tuple[list[str], bool]:
-    run, bad_run = generator.choice((*[("run", False)] * 12, *PATHS[:10]))
+    run, bad_run = generator.choice((*[("run", False)] * 10, *[("marked", False)] * 2, *PATHS[:10]))
     extra, bad = _option(generator, ("--seed",)) if generator.random() < 0.5 else ([], False)
     file, bad_file = generator.choice(PATHS + TABLES)
     data, bad_data = (["--data", file], bad_file) if generator.random() < 0.3 else ([], False)
@@ -214,7 +218,7 @@ def _forecast(generator: random.Random, new: str) -> tuple[list[str], bool]:
             ("nul\x00byte.csv", True),
         )
     )
-    extra, bad = _option(generator, ("--steps", "--samples", "--seed")) if generator.random() < 0.4 else ([], False)
+    extra, bad = _option(generator, ("--horizon", "--samples", "--seed")) if generator.random() < 0.4 else ([], False)
     levels, bad_levels = generator.choice(LEVELS) if generator.random() < 0.2 else ("0.5", False)
     data = ["--data", file] if generator.random() < 0.95 else []
     arguments = ["forecast", run, *data, "--horizon", "1,5", "--out", out, "--quantiles", levels, *extra]

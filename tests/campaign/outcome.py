@@ -33,6 +33,9 @@ class Tally:
 
     counts: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
     problems: list[str] = field(default_factory=list)
+    orphans: int = 0  # processes that went on without the one that started them
+    outside_reads: int = 0  # files whose content came from other files
+    peak_memory: int = 0  # MB of the largest process
 
     def add(self, outcome: Outcome, description: str, times: int = 1) -> None:
         self.counts[outcome] += times
@@ -41,7 +44,25 @@ class Tally:
 
     @property
     def measures(self) -> dict[str, int]:
-        return {"tried": sum(self.counts.values())} | {str(outcome): count for outcome, count in self.counts.items()}
+        counts = {str(outcome): count for outcome, count in self.counts.items()}
+        more = {name: getattr(self, name) for name in ("orphans", "outside_reads", "peak_memory")}
+        return {"tried": sum(self.counts.values()), **counts, **more}
+
+
+def combined(tallies: list[Tally]) -> Tally:
+    """One tally of several seeds."""
+    return Tally(
+        {outcome: sum(each.counts[outcome] for each in tallies) for outcome in OUTCOMES},
+        [problem for each in tallies for problem in each.problems],
+        sum(each.orphans for each in tallies),
+        sum(each.outside_reads for each in tallies),
+        max(each.peak_memory for each in tallies),
+    )
+
+
+def children_peak() -> int:
+    """MB of the largest process that this one has started and that has ended."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
 
 
 class Hang(BaseException):

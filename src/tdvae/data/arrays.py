@@ -184,14 +184,14 @@ def check_shares(shares: tuple[float, float, float]) -> None:
 
 
 def share_sizes(n: int, shares: tuple[float, float, float]) -> tuple[int, int, int]:
-    """Return the sizes of the training, validation and test parts of ``n`` >= 3 items; each is at least 1."""
+    """The sizes of the training, validation and test parts of ``n`` >= 3 items; each is at least 1."""
     validation = min(max(1, round(shares[1] * n)), n - 2)
     test = min(max(1, round(shares[2] * n)), n - 1 - validation)
     return n - validation - test, validation, test
 
 
 def _pad(name: str, values: ArrayLike, lengths: Array | Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return one padded tensor (N, T, …) and the lengths (N,)."""
+    """One padded tensor (N, T, …) and the lengths (N,)."""
     if isinstance(values, np.ndarray | Tensor):
         tensor = _to_tensor(name, values)
         if tensor.ndim < 2:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def data_folder(name: str) -> Path:
-    """Return ``$TDVAE_DATA/name`` if that variable is set, otherwise ``tdvae/name`` in the user's cache folder."""
+    """``$TDVAE_DATA/name`` if that variable is set, otherwise ``tdvae/name`` in the user's cache folder."""
     if chosen := os.environ.get("TDVAE_DATA"):
         return Path(chosen).expanduser() / name
     caches = {

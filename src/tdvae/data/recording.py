@@ -55,7 +55,7 @@ class Ending(IntEnum):
 
 
 def _ending_type() -> Any:
-    """Return the HDF5 enumeration type in which the file stores an `Ending`."""
+    """The HDF5 enumeration type in which the file stores an `Ending`."""
     import h5py  # imported in functions only, because most users of `tdvae.data` open no recording
 
     return h5py.enum_dtype({ending.name.lower(): int(ending) for ending in Ending}, basetype=np.uint8)
@@ -273,24 +273,24 @@ class Recording:
         return self._pose is not None
 
     def frames(self, start: int, stop: int) -> Bytes:
-        """Return the frames as RGB, (stop - start, size, size, 3)."""
+        """The frames as RGB, (stop - start, size, size, 3)."""
         return self._read(self._frames, start, stop)
 
     def actions(self, start: int, stop: int) -> Shorts:
-        """Return the action that led to each frame, (stop - start,); -1 if none did."""
+        """The action that led to each frame, (stop - start,); -1 if none did."""
         return self._read(self._actions, start, stop)
 
     def rewards(self, start: int, stop: int) -> Floats:
         return self._read(self._rewards, start, stop)
 
     def pose(self, start: int, stop: int) -> Floats:
-        """Return x, y and heading, (stop - start, 3)."""
+        """x, y and heading, (stop - start, 3)."""
         if self._pose is None:
             raise InputError(f"file: expected a recording with poses, got {self.path}, whose world provided none")
         return self._read(self._pose, start, stop)
 
     def episode(self, number: int) -> Episode:
-        """Return one complete episode."""
+        """One complete episode."""
         if not 0 <= number < len(self.starts):
             raise InputError(f"number: expected an episode from 0 to {len(self.starts) - 1}, got {number}")
         start = int(self.starts[number])
@@ -365,7 +365,7 @@ def own_dataset(file: Any, name: str, path: Path) -> Any:
 
 
 def check_new_file(path: str | Path) -> Path:
-    """Return the path if no file exists there and its folder exists; otherwise raise an error."""
+    """The path, if no file exists there and its folder does; otherwise an error."""
     path = Path(path)
     check_path("out", path)
     if path.exists():

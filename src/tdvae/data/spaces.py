@@ -71,8 +71,17 @@ def observations(space: Space[Any], batch: Any) -> Array:
     """Observations as they are recorded.
 
     A Box is float32, or uint8 for pictures; choices are integers if there are equally many of each; anything else is a
-    vector.
+    vector. An environment may not keep to its space.
     """
+    try:
+        return _observations(space, batch)
+    except InputError:
+        raise
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
+        raise InputError(f"observation: expected one of {space}, got another ({error})") from error
+
+
+def _observations(space: Space[Any], batch: Any) -> Array:
     from gymnasium import spaces
 
     match space:

@@ -46,7 +46,7 @@ class FrameWindows:
         return torch.full((len(self),), self.length)
 
     def select(self, index: Tensor | slice) -> Sequences:
-        """Return the windows at ``index``."""
+        """The windows at ``index``."""
         spans = self._spans(index)
         frames = np.stack([self.recording.frames(*span) for span in spans])
         # Permuted as bytes, before the conversion to float: this moves a quarter of the memory.
@@ -59,7 +59,7 @@ class FrameWindows:
         )
 
     def pose(self, index: Tensor | slice) -> Tensor:
-        """Return the poses of the windows at ``index``, for probes: (N, T, 3) x, y and heading in radians."""
+        """The poses of the windows at ``index``, for probes: (N, T, 3) x, y and heading in radians."""
         return torch.from_numpy(np.stack([self.recording.pose(*span) for span in self._spans(index)]))
 
     def _spans(self, index: Tensor | slice) -> list[tuple[int, int]]:
@@ -87,7 +87,7 @@ def windows(
     with_actions: bool = False,
     with_rewards: bool = False,
 ) -> FrameWindows:
-    """Return the windows of ``length`` frames that start every ``stride`` frames of an episode, in file order.
+    """The windows of ``length`` frames that start every ``stride`` frames of an episode, in file order.
 
     The default ``stride`` is ``length``, so that windows are adjacent and do not overlap. The default for ``episodes``
     is all episodes. No window contains frames of two episodes; frames at the end of an episode that do not fill a
@@ -122,7 +122,7 @@ def split_windows(
     with_actions: bool = False,
     with_rewards: bool = False,
 ) -> tuple[FrameWindows, FrameWindows, FrameWindows]:
-    """Return training, validation and test windows; each episode is in exactly one part, so no frame is shared.
+    """Training, validation and test windows; each episode is in exactly one part, so no frame is shared.
 
     ``shares`` are shares of the episodes that are at least as long as a window; shorter ones are not used. The other
     arguments are those of :func:`windows`.

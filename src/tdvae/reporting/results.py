@@ -19,7 +19,7 @@ Measures = dict[str, Any]  # name → number, or name → {δt or model: number}
 
 
 def summarise(by_seed: list[Measures]) -> Measures:
-    """Return mean, spread (standard deviation over seeds; None for one seed) and n of every measure, nested alike."""
+    """Mean, spread (standard deviation over seeds; None for one seed) and n of every measure, nested alike."""
     summary: Measures = {}
     for name, value in by_seed[0].items():
         values = [measures[name] for measures in by_seed]
@@ -34,7 +34,7 @@ def summarise(by_seed: list[Measures]) -> Measures:
 def results(
     experiment: str, preset: str, seeds: list[int], wall_seconds: float, by_seed: list[Measures], paper: Measures
 ) -> dict[str, Any]:
-    """Return the content of results/<experiment>.json and of `tdvae eval --json`."""
+    """The content of results/<experiment>.json and of `tdvae eval --json`."""
     return {
         "experiment": experiment,
         "preset": preset,

@@ -25,7 +25,7 @@ class Table:
     rows: list[list[str]]
 
     def transposed(self) -> Table:
-        """Return the table with rows and columns exchanged."""
+        """The table with rows and columns exchanged."""
         columns, *rows = (list(line) for line in zip(self.columns, *self.rows, strict=True))
         return Table(columns, rows)
 
@@ -68,7 +68,7 @@ def significant(value: float, least: float) -> str:
 
 
 def by_key(rows: Iterable[tuple[str, Measures]], heading: str = "{}", corner: str = "") -> Table:
-    """Return a table with one row per (label, measures) and one column per key of the measures (a δt, a model)."""
+    """A table with one row per (label, measures) and one column per key of the measures (a δt, a model)."""
     rows = list(rows)
     keys = list(dict.fromkeys(key for _, measures in rows for key in measures))
     cells = [[label, *[cell(measures.get(key)) for key in keys]] for label, measures in rows]
@@ -76,7 +76,7 @@ def by_key(rows: Iterable[tuple[str, Measures]], heading: str = "{}", corner: st
 
 
 def flat(measures: Measures, labels: dict[str, str]) -> Table:
-    """Return a table with one number per row. A nested measure has one row per entry; the key fills the label's {}."""
+    """A table with one number per row. A nested measure has one row per entry; the key fills the label's {}."""
     rows = []
     for name, label in labels.items():
         entry = measures.get(name, {})

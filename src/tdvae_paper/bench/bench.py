@@ -69,7 +69,7 @@ def bench(what: str, repeats: int, minutes: float, out: Path | None) -> None:
 
 
 def tables(content: dict[str, Any]) -> list[Block]:
-    """Return a table with one number per row, and a table of times per step for each size that was changed."""
+    """A table with one number per row, and a table of times per step for each size that was changed."""
     sizes: dict[str, Measures] = {}
     for key, entry in content["measures"].get("step_milliseconds", {}).items():
         size, value = key.split("=")
@@ -81,7 +81,7 @@ def tables(content: dict[str, Any]) -> list[Block]:
 
 
 def made(content: dict[str, Any]) -> str:
-    """Return the sentence below the table in the docs: the command and how times were measured."""
+    """The sentence below the table in the docs: the command and how times were measured."""
     return f"`{content['command']}`; {content['note']}."
 
 
@@ -97,7 +97,7 @@ def oscillator_ratios(repeats: int) -> Measures:
 
 
 def _pairs_ratio(learner: Learner, preset: Preset, repeats: int) -> list[float]:
-    """Return the ratios of whole training steps (loss, gradients, clipping, optimisers) with 32 pairs and with 1."""
+    """The ratios of whole training steps (loss, gradients, clipping, optimisers) with 32 pairs and with 1."""
     batch = from_arrays(record(preset.settings, 32, 0, TRAIN).x)
     optimizers = make_optimizers(preset.train, learner)
 
@@ -113,7 +113,7 @@ def _pairs_ratio(learner: Learner, preset: Preset, repeats: int) -> list[float]:
 
 
 def _jump_ratio(learner: Learner, repeats: int) -> list[float]:
-    """Return the ratios of 100 transitions and one jump of 100 steps, for 256 states."""
+    """The ratios of 100 transitions and one jump of 100 steps, for 256 states."""
     model = learner.model
     with torch.no_grad():
         state = model.sample_state(model.initial(64), 4)

@@ -70,7 +70,7 @@ def cost_of(config: ConvTDVAEConfig, repeats: int) -> Cost:
 
 
 def _processor_seconds(work: Callable[[], object]) -> float:
-    """Return the processor time of a call. Unlike wall time, it does not count other processes."""
+    """The processor time of a call. Unlike wall time, it does not count other processes."""
     begin = time.process_time()
     work()
     return time.process_time() - begin
@@ -94,7 +94,7 @@ def costs(model: ConvTDVAEConfig, layers: tuple[int, ...], repeats: int) -> Meas
 
 
 def tables(content: dict[str, Any]) -> list[Block]:
-    """Return a table with one row per number of layers."""
+    """A table with one row per number of layers."""
     measures = content["measures"]
     rows = []
     for layers, parameters in measures["parameters"].items():
@@ -105,7 +105,7 @@ def tables(content: dict[str, Any]) -> list[Block]:
 
 
 def made(content: dict[str, Any]) -> str:
-    """Return the sentence below the table in the docs: the command, the preset and how costs were measured."""
+    """The sentence below the table in the docs: the command, the preset and how costs were measured."""
     return f"`{content['command']}`, preset `{content['preset']}`: {content['note']}."
 
 

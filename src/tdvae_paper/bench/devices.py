@@ -75,7 +75,7 @@ def measure(repeats: int) -> Measures:
 
 
 def tables(content: dict[str, Any]) -> list[Block]:
-    """Return a table with one row per batch size."""
+    """A table with one row per batch size."""
     measures = content["measures"]
     batches = measures["device_speedup"]
     rows = [[batch, *[cell(measures[name][batch]) for name in LABELS]] for batch in batches]
@@ -83,7 +83,7 @@ def tables(content: dict[str, Any]) -> list[Block]:
 
 
 def made(content: dict[str, Any]) -> str:
-    """Return the sentence below the table in the docs: the command and how times were measured."""
+    """The sentence below the table in the docs: the command and how times were measured."""
     return f"`{content['command']}`; {content['note']}."
 
 

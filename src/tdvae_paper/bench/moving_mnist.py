@@ -58,7 +58,7 @@ class Step:
 
 
 def frames(length: int = 20, n: int = 512) -> Sequences:
-    """Return sequences of synthetic digits. They are enough for timing, and need no download."""
+    """Sequences of synthetic digits. They are enough for timing, and need no download."""
     drawn = draw_sequences(synthetic_digits(200, 0), n, 0, length)
     return drawn.select(torch.arange(n))
 
@@ -82,7 +82,7 @@ def speed(repeats: int) -> Measures:
 
 
 def gradient_difference(batch: Sequences, pairs: Pairs) -> float:
-    """Return the largest difference of gradients with and without ``all_frames``, for the same weights and noise."""
+    """The largest difference of gradients with and without ``all_frames``, for the same weights and noise."""
     gradients = []
     for all_frames in (True, False):
         step = Step(PLAIN_MODEL, PLAIN_TRAIN, all_frames)
@@ -119,7 +119,7 @@ def size_sweeps() -> Iterator[SizeSweep]:
 
 
 def costs(repeats: int) -> Measures:
-    """Return the milliseconds of one training step by size."""
+    """The milliseconds of one training step by size."""
     table: Measures = {}
     for sweep in size_sweeps():
         for size in sweep.sizes:
@@ -151,7 +151,7 @@ class LossCurve:
     losses: list[float]
 
     def time_to(self, loss: float) -> float | None:
-        """Return the seconds until the loss was reached, or None if it was not."""
+        """The seconds until the loss was reached, or None if it was not."""
         return next((t for t, value in zip(self.seconds, self.losses, strict=True) if value <= loss), None)
 
 
@@ -199,7 +199,7 @@ def _train(
 
 @torch.no_grad()
 def held_out_loss(learner: Learner, test: MovingSequences) -> float:
-    """Return the sampled bound on test digits in nats per frame, with the same pairs and noise in every call."""
+    """The sampled bound on test digits in nats per frame, with the same pairs and noise in every call."""
     state = torch.get_rng_state()
     torch.manual_seed(0)
     generator = Generator().manual_seed(0)
@@ -212,7 +212,7 @@ def held_out_loss(learner: Learner, test: MovingSequences) -> float:
 
 
 def time_to_loss_measures(curves: dict[str, LossCurve]) -> Measures:
-    """Return the baseline's last loss, and the share of its time that each method needs to reach it.
+    """The baseline's last loss, and the share of its time that each method needs to reach it.
 
     Methods that did not reach it within a fifth of the time are left out.
     """

@@ -293,7 +293,7 @@ class OscillatorAblations(Experiment[Variants]):
         return EXPERIMENT.measure(preset.variants.get(task.variant, preset.fit_preset), task, models)
 
     def combine(self, preset: Variants, measures: dict[Task, Measures]) -> list[Measures]:
-        """Return one measure per (measure, δt), nested by variant."""
+        """One measure per (measure, δt), nested by variant."""
         return [
             {
                 f"{measure}_dt{dt}": {name: values[measure][str(dt)] for name, values in variants.items()}
@@ -304,7 +304,7 @@ class OscillatorAblations(Experiment[Variants]):
         ]
 
     def tables(self, content: dict[str, Any]) -> dict[str, list[Block]]:
-        """Return a table with one row per variant: information shares and coverages by δt."""
+        """A table with one row per variant: information shares and coverages by δt."""
         measures, horizons = content["measures"], " / ".join(map(str, HORIZONS))
         rows = []
         for variant, seconds in content["train_seconds"].items():

@@ -81,13 +81,13 @@ def _forecast_measures(
 
 
 def _model_signals(model: Model, belief: Belief, skip: int) -> Tensor:
-    """Return decoded means of rollouts (ROLLOUTS, N, STEPS + 1): after the jump, then after each step."""
+    """Decoded means of rollouts (ROLLOUTS, N, STEPS + 1): after the jump, then after each step."""
     states = rollout(model, model.sample_state(belief, ROLLOUTS), [skip] + [1] * STEPS)
     return model.decode(states).mean[..., 0].movedim(0, -1)
 
 
 def exact_signals(oracle: OscillatorOracle, posterior: BankPosterior, skip: int, n: int) -> Tensor:
-    """Return the same by exact inference: states and frequencies of the posterior, moved by the true dynamics."""
+    """The same by exact inference: states and frequencies of the posterior, moved by the true dynamics."""
     noise = oracle.settings.process_noise
     hypothesis = torch.multinomial(posterior.weights, n, replacement=True)  # (N, n)
     rows = torch.arange(len(hypothesis))[:, None]
@@ -106,7 +106,7 @@ def exact_signals(oracle: OscillatorOracle, posterior: BankPosterior, skip: int,
 
 
 def _sinusoid_errors(signals: Tensor, test: OscillatorRecord, skip: int) -> tuple[float, float]:
-    """Return mean absolute errors of frequency and amplitude, fitted to signals that start at t = START + skip."""
+    """Mean absolute errors of frequency and amplitude, fitted to signals that start at t = START + skip."""
     frequency, amplitude = fit_sinusoid(signals)
     true_amplitude = test.state[:, START + skip - 1].double().norm(dim=-1)
     frequency_error = (frequency - test.frequency.double()).abs().mean()

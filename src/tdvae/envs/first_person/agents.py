@@ -58,7 +58,7 @@ AgentSettings = WalkerSettings | HolderSettings
 
 class Agent(Protocol):
     def act(self, view: View) -> int:
-        """Return the next action, given the current view."""
+        """The next action, given the current view."""
         ...
 
 
@@ -93,7 +93,7 @@ class Walker:
         return self.action
 
     def _hit_wall(self, view: View) -> bool:
-        """Return whether the last action was a step forward that a wall stopped."""
+        """Whether the last action was a step forward that a wall stopped."""
         if self.action != self.moves.forward or self.previous is None:
             return False
         if view.pose is None or self.previous.pose is None:
@@ -136,7 +136,7 @@ class Holder:
 
 
 def default_agent(world: World) -> AgentSettings:
-    """Return the walker's settings if the world's moves are known, otherwise the holder's."""
+    """The walker's settings if the world's moves are known, otherwise the holder's."""
     return HolderSettings() if world.moves is None else WalkerSettings()
 
 

@@ -18,7 +18,7 @@ Info = dict[str, Any]
 
 
 def pose_from_info(info: Info) -> Pose | None:
-    """Return ``info["pose"]`` (x, y, heading in radians), or None if the environment provides none."""
+    """``info["pose"]`` (x, y, heading in radians), or None if the environment provides none."""
     if "pose" not in info:
         return None
     pose = tuple(float(number) for number in np.ravel(info["pose"]))
@@ -85,7 +85,7 @@ class GymnasiumWorld:
 
 
 def _image_key(env: Env, wanted: str | None) -> str | None:
-    """Return the key of the image in a dictionary observation; None if the observation is the image."""
+    """The key of the image in a dictionary observation; None if the observation is the image."""
     space = env.observation_space
     name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
     if not isinstance(space, spaces.Dict):

@@ -110,7 +110,7 @@ class VizdoomWorld(GymnasiumWorld):
 
 
 def _action_names(game: Any, env_id: str) -> list[str]:
-    """Return the name of each action, made of the buttons that it holds."""
+    """The name of each action, made of the buttons that it holds."""
     if not isinstance(game.action_space, gymnasium.spaces.Discrete):
         raise InputError(
             f"env: expected Discrete actions, got {one_line(game.action_space)} in {env_id}; choose a scenario "

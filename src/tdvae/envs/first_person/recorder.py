@@ -94,7 +94,7 @@ def record(
 
 
 def episode_seed(seed: int, number: int) -> int:
-    """Return the seed of an episode: 31 bits, which every world accepts."""
+    """The seed of an episode: 31 bits, which every world accepts."""
     return int(np.random.SeedSequence((seed, number)).generate_state(1)[0] >> 1)
 
 

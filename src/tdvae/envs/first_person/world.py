@@ -60,7 +60,7 @@ class World(Protocol):
         ...
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings of the world as JSON values, to be stored in the recording."""
+        """The settings of the world as JSON values, to be stored in the recording."""
         ...
 
     def reset(self, seed: int) -> View: ...
@@ -81,7 +81,7 @@ def optional_package(module: str, env_id: str, install_hint: str) -> Any:
 
 
 def one_line(value: object) -> str:
-    """Return ``str(value)`` on one line, for messages: some spaces and exceptions have several lines."""
+    """``str(value)`` on one line, for messages: some spaces and exceptions have several lines."""
     return " ".join(str(value).split())
 
 

@@ -31,7 +31,7 @@ def mix(z: Keys) -> Keys:
 
 
 def splitmix64(state: Keys, index: Keys) -> Keys:
-    """Return the ``index``-th output (from 0) of splitmix64 with initial state ``state``."""
+    """The ``index``-th output (from 0) of splitmix64 with initial state ``state``."""
     return mix(state + _GAMMA * (index + np.uint64(1)))
 
 
@@ -42,7 +42,7 @@ def check_seed(name: str, seed: object) -> int:
 
 
 def keys_of(seeds: Sequence[int] | npt.NDArray[Any]) -> Keys:
-    """Return one key per seed: a hash, so that neighbouring seeds do not give neighbouring streams."""
+    """One key per seed: a hash, so that neighbouring seeds do not give neighbouring streams."""
     if isinstance(seeds, np.ndarray) and seeds.dtype == np.uint64 and seeds.ndim == 1:
         return mix(seeds)
     checked = [check_seed("seeds", seed) for seed in np.asarray(seeds, dtype=object).reshape(-1).tolist()]
@@ -50,17 +50,17 @@ def keys_of(seeds: Sequence[int] | npt.NDArray[Any]) -> Keys:
 
 
 def spawn(seed: int, n: int) -> Keys:
-    """Return ``n`` seeds computed from one; the first seeds do not depend on ``n``."""
+    """``n`` seeds computed from one; the first seeds do not depend on ``n``."""
     state = mix(np.array([check_seed("seed", seed)], dtype=np.uint64))
     return splitmix64(state, np.arange(n, dtype=np.uint64))
 
 
 def uniform(keys: Keys, frames: Ints, number: int) -> Floats:
-    """Return draw ``number`` of each game's frame, uniform in [0, 1) with 53 bits."""
+    """Draw ``number`` of each game's frame, uniform in [0, 1) with 53 bits."""
     index = (frames.astype(np.uint64) << _DRAW_BITS) | np.uint64(number)
     return (splitmix64(keys, index) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def uniform_int(limits: int | Ints, keys: Keys, frames: Ints, number: int) -> Ints:
-    """Return draw ``number`` of each game's frame as an integer, uniform in 0 … limit - 1."""
+    """Draw ``number`` of each game's frame as an integer, uniform in 0 … limit - 1."""
     return (uniform(keys, frames, number) * limits).astype(np.int64)

@@ -70,7 +70,7 @@ class MiniPacmanEnv(gymnasium.Env[Bytes, np.int64]):
         return self._view(games)[0], float(outcome.rewards[0]), *done, self._info(games)
 
     def render(self) -> Any:
-        """Return the whole maze as an image (240, 304, 3), or as text below a line with level, power and frame."""
+        """The whole maze as an image (240, 304, 3), or as text below a line with level, power and frame."""
         if self.render_mode is None:
             return None
         games = self._current_games()

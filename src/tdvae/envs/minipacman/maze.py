@@ -46,7 +46,7 @@ def reverse(direction: int) -> int:
 
 
 def _move_table() -> Ints:
-    """Return (5, 286): the cell that an action leads to, which is the same cell if a wall or the border is ahead."""
+    """(5, 286): the cell that an action leads to, which is the same cell if a wall or the border is ahead."""
     moves = np.tile(np.arange(CELLS + 1), (len(ACTIONS), 1))
     for action, (down, right) in enumerate(_STEPS):
         ahead = FREE + down * WIDTH + right
@@ -58,7 +58,7 @@ MOVE = _move_table()
 
 
 def turns(cell: int, direction: int) -> list[int]:
-    """Return the directions a ghost may take: straight on in a corridor, all but reverse at a junction.
+    """The directions a ghost may take: straight on in a corridor, all but reverse at a junction.
 
     Without a current direction, all exits are allowed.
     """
@@ -71,7 +71,7 @@ def turns(cell: int, direction: int) -> list[int]:
 
 
 def _turn_tables() -> tuple[Ints, Ints]:
-    """Return (286, 5, 4) the allowed directions by cell and current direction, and (286, 5) their number."""
+    """(286, 5, 4) the allowed directions by cell and current direction, and (286, 5) their number."""
     directions, counts = np.zeros((CELLS + 1, 5, 4), np.int64), np.zeros((CELLS + 1, 5), np.int64)
     for cell in FREE:
         for direction in range(5):
@@ -85,7 +85,7 @@ TURNS, TURN_COUNTS = _turn_tables()
 
 
 def _aligned_directions(sign: int) -> Bytes:
-    """Return (286, 5, 286): the direction best (+1) or least (-1) aligned with Pacman, among those a ghost may take.
+    """(286, 5, 286): the direction best (+1) or least (-1) aligned with Pacman, among those a ghost may take.
 
     The indices are the ghost's cell, its direction and Pacman's cell. Alignment is the inner product of the direction
     with the vector from the ghost to Pacman. Of equally aligned directions, the first is taken.
@@ -104,7 +104,7 @@ GHOST_DIRECTION = np.stack((_aligned_directions(1), _aligned_directions(-1)))
 
 
 def _far_tables() -> tuple[Ints, Ints]:
-    """Return (286, 138) the free cells at least ``FAR`` away from each cell, and (286,) their number."""
+    """(286, 138) the free cells at least ``FAR`` away from each cell, and (286,) their number."""
     cells, counts = np.zeros((CELLS + 1, len(FREE)), np.int64), np.zeros(CELLS + 1, np.int64)
     for cell in FREE:
         far_cells = FREE[np.abs(PLACE[FREE] - PLACE[cell]).max(axis=1) >= FAR]
@@ -117,7 +117,7 @@ FAR_CELLS, FAR_COUNTS = _far_tables()
 
 
 def _distance_table() -> Bytes:
-    """Return (286, 286) the number of steps of a shortest path between two cells; 255 if there is none."""
+    """(286, 286) the number of steps of a shortest path between two cells; 255 if there is none."""
     steps = np.full((CELLS + 1, CELLS + 1), 254, np.uint8)
     steps[FREE, FREE] = 0
     while True:
@@ -131,7 +131,7 @@ DISTANCE = _distance_table()
 
 
 def _towards_table() -> Bytes:
-    """Return (286, 286) the first action of a shortest path from one cell to another; "stay" if there is none."""
+    """(286, 286) the first action of a shortest path from one cell to another; "stay" if there is none."""
     nearer = DISTANCE[MOVE] < DISTANCE
     return nearer.argmax(axis=0).astype(np.uint8)
 

@@ -72,7 +72,7 @@ class PlayerSettings:
 
 
 def _random_permutations() -> npt.NDArray[np.uint16]:
-    """Return (256, 286) fixed permutations, which break ties between equally near food."""
+    """(256, 286) fixed permutations, which break ties between equally near food."""
     index = np.arange(_N_ORDERS * (CELLS + 1), dtype=np.uint64)
     return splitmix64(np.array([_SALT]), index).reshape(_N_ORDERS, -1).argsort(axis=1).astype(np.uint16)
 
@@ -93,7 +93,7 @@ class Player:
         self.heading, self.wandering = np.zeros(n, np.int64), np.zeros(n, np.int64)
 
     def __call__(self, games: Games) -> Ints:
-        """Return the next action of each game, (N,)."""
+        """The next action of each game, (N,)."""
         if len(games) != len(self.target):
             raise InputError(f"games: expected {len(self.target)}, the number given to the player, got {len(games)}")
         keys = mix(games.keys ^ _SALT)
@@ -144,7 +144,7 @@ class Player:
             actions[hunting] = TOWARDS[games.pacman[hunting], prey[hunting]]
 
     def _visible_ghosts(self, games: Games) -> npt.NDArray[np.bool_]:
-        """Return which ghosts are visible, (G, N)."""
+        """Which ghosts are visible, (G, N)."""
         present = games.ghosts != ABSENT
         if self.settings.sight is None:
             return present

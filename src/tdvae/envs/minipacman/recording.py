@@ -51,7 +51,7 @@ class Recording:
     truth: Truth | None
 
     def sequences(self) -> Sequences:
-        """Return the sequences for training: classes as integers, colours as floats from 0 to 1."""
+        """The sequences for training: classes as integers, colours as floats from 0 to 1."""
         x = self.x / np.float32(255) if self.x.ndim == 5 else self.x
         return from_arrays(x, self.actions, self.rewards, self.lengths)
 
@@ -90,7 +90,7 @@ def record(
 
 
 def _empty_recording(n: int, steps: int, view: View, truth: bool) -> Recording:
-    """Return a recording of padding only. The ghosts, whose number is known only at the end, are added later."""
+    """A recording of padding only. The ghosts, whose number is known only at the end, are added later."""
     state = Truth(
         pacman=np.full((n, steps, 2), ABSENT, np.int16),
         ghosts=np.zeros((n, steps, 0, 2), np.int16),

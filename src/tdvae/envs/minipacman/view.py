@@ -57,7 +57,7 @@ class View:
         self._slots = _slots_in_view(self._cells)
 
     def __call__(self, games: Games) -> Bytes:
-        """Return the current observations of the games, (N, *shape)."""
+        """The current observations of the games, (N, *shape)."""
         row = np.arange(len(games)) * (CELLS + 1)
         shown = games.board.reshape(-1).take(self._cells[games.pacman] + row[:, None])
         for cells in games.ghosts:
@@ -72,12 +72,12 @@ class View:
         return shown.reshape(len(games), *self.shape)
 
     def seen_from(self, cell: int) -> npt.NDArray[np.bool_]:
-        """Return which cells are in view when Pacman is at ``cell``, (15, 19)."""
+        """Which cells are in view when Pacman is at ``cell``, (15, 19)."""
         return (self._slots[cell, :CELLS] >= 0).reshape(HEIGHT, WIDTH)
 
 
 def _cells_in_view(window: int | None) -> Ints:
-    """Return (286, number of cells in view): the cells in view from each cell, row by row."""
+    """(286, number of cells in view): the cells in view from each cell, row by row."""
     if window is None:
         return np.tile(np.arange(CELLS), (CELLS + 1, 1))
     reach = np.arange(window) - window // 2
@@ -88,7 +88,7 @@ def _cells_in_view(window: int | None) -> Ints:
 
 
 def _slots_in_view(cells: Ints) -> Ints:
-    """Return (286, 286): the index of a cell in the view from another; -1 if it is not in view or outside the map."""
+    """(286, 286): the index of a cell in the view from another; -1 if it is not in view or outside the map."""
     slots = np.full((CELLS + 1, CELLS + 1), -1)
     slots[np.arange(CELLS + 1)[:, None], cells] = np.arange(cells.shape[1])
     slots[:, OUTSIDE] = -1
@@ -96,5 +96,5 @@ def _slots_in_view(cells: Ints) -> Ints:
 
 
 def as_text(classes: Bytes) -> str:
-    """Return rows of letters: # wall, . food, o pill, P Pacman, G ghost, e edible ghost."""
+    """Rows of letters: # wall, . food, o pill, P Pacman, G ghost, e edible ghost."""
     return "\n".join("".join(_LETTERS[cell] for cell in row) for row in classes)
