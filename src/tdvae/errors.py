@@ -8,10 +8,10 @@ class TDVAEError(Exception):
 
     >>> import tdvae
     >>> try:
-    ...     tdvae.load("no-such-model")
+    ...     tdvae.load("none")
     ... except tdvae.TDVAEError as error:
     ...     print(error)
-    run or name: expected a run folder or one of ['first_person', 'moving_mnist', 'oscillator'], got 'no-such-model'
+    run or name: expected a run folder or one of ['first_person', 'moving_mnist', 'oscillator', 'pendulum'], got 'none'
     """
 
 
