@@ -1,7 +1,8 @@
 """Write into README and docs what is rendered from other files, between a marker and `<!-- end -->`.
 
 - `<!-- table: NAME -->`: a table of results/*.json
-- `<!-- value: FILE/KEY/… -->`: one number of the measures of results/FILE.json, within a sentence
+- `<!-- value: FILE/KEY/… -->`: one number of the measures of results/FILE.json, within a sentence; of `1 / FILE/KEY/…`
+  its inverse
 - `<!-- help: COMMAND -->`: the options of a command, from `tdvae.cli`
 """
 
@@ -26,7 +27,9 @@ RESULTS = ROOT / "results"
 PATTERN = re.compile(
     r"(<!-- (table|help): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL
 )
-VALUE = re.compile(r"(<!-- value: (\w+)/([^>]+) -->).*?(<!-- end -->)")
+VALUE = re.compile(
+    r"(<!--\s+value:\s+(1 / )?(\w+)/([^>]+?)\s+-->).*?(<!-- end -->)"
+)
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
@@ -93,12 +96,17 @@ def _campaign(content: dict[str, Any]) -> str:
     )
 
 
-def value(file: str, keys: str) -> str:
-    """The mean of one measure, with three digits."""
+def value(inverse: str | None, file: str, keys: str) -> str:
+    """The mean of one measure, or its inverse."""
     entry = read_json(RESULTS / f"{file}.json")["measures"]
     for key in keys.split("/"):
         entry = entry[key]
-    return f"{entry['mean']:.3g}"
+    return number(1 / entry["mean"] if inverse else entry["mean"])
+
+
+def number(mean: float) -> str:
+    """Three digits, or all those of a whole number."""
+    return f"{mean:,.0f}" if abs(mean) >= 999.5 else f"{mean:.3g}"
 
 
 @cache
@@ -174,7 +182,8 @@ def rendered(text: str) -> str:
         text,
     )
     return VALUE.sub(
-        lambda match: f"{match[1]}{value(match[2], match[3])}{match[4]}", text
+        lambda match: f"{match[1]}{value(*match.groups()[1:4])}{match[5]}",
+        text,
     )
 
 

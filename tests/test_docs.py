@@ -182,6 +182,19 @@ def test_tables_match_the_results(page: str) -> None:
     assert render.rendered(text) == text
 
 
+@pytest.mark.parametrize(
+    ("mean", "text"), [(0.012783, "0.0128"), (78.23, "78.2"), (999.4, "999"), (999.7, "1,000"), (-1623.4, "-1,623")]
+)
+def test_values_have_three_digits_or_are_whole_numbers(mean: float, text: str) -> None:
+    assert render.number(mean) == text
+
+
+def test_inverse_of_a_measure() -> None:
+    keys = "bench/time_to_loss_ratio/+ our model"
+    share, inverse = (float(render.value(of, *keys.split("/", 1))) for of in (None, "1 / "))
+    assert share * inverse == pytest.approx(1, rel=0.01)
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_linked_files_exist(page: str) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text())

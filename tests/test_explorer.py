@@ -232,7 +232,7 @@ def test_combination_is_the_forecast_of_the_run(
     own = changed._subjects["waves", "waves"] = replace(explorer.subject("waves"), combination=forecaster.stack)
     actions = own.inputs[0].decode(own.sequences.actions)[0, : t + 3, None]  # type: ignore[arg-type]
     x = np.concatenate([own.observed[0, :t], np.full((3, 2), np.nan)])
-    expected = forecaster.forecast({"x": x[None], "actions": actions[None]}, steps=[1, 2, 3]).quantiles[:, 0]
+    expected = forecaster.forecast({"x": x[None], "actions": actions[None]}, horizon=[1, 2, 3]).quantiles[:, 0]
     for channel in (0, 1):
         found = ask(changed, "jump", model="waves", t=t, dt=3, channel=channel)["combination"]
         width = np.ptp(expected[..., channel], axis=0).max()

@@ -548,7 +548,7 @@ def parse(
 
 
 def main() -> None:
-    """Run a command. Whatever the user or the machine causes is one line on standard error, without a traceback.
+    """Run a command. Report user and OS errors as one line on standard error, without a traceback.
 
     ``--debug`` or TDVAE_DEBUG=1 shows the traceback.
     """

@@ -109,7 +109,7 @@ def _judge(forecaster: Forecaster, title: str, run_dir: Path, seed: int, verbose
 def forecast_file(
     run: Path,
     data: Path,
-    steps: Sequence[int],
+    horizon: Sequence[int],
     out: Path,
     quantiles: Sequence[float],
     samples: int,
@@ -122,7 +122,7 @@ def forecast_file(
     if plot is not None:
         check_plot(plot, overwrite)
     forecaster = Forecaster.load(run)
-    forecasts = forecaster.forecast(data, steps, quantiles, samples, seed)
+    forecasts = forecaster.forecast(data, horizon, quantiles, samples, seed)
     forecasts.write(out, overwrite)
     missing = sum(int(np.isnan(each).sum()) for each in forecasts.series.x if each.dtype.kind == "f")
     if missing and not takes_gaps(forecaster.model):
@@ -130,9 +130,8 @@ def forecast_file(
             f"{missing} missing number(s): replaced by the model's own forecasts of one step, since its training data "
             "had none"
         )
-    print(
-        f"{out}: {len(forecasts.series)} sequence(s), {len(steps)} step(s) ahead, {len(forecasts.channels)} channel(s)"
-    )
+    counts = len(forecasts.series), len(horizon), len(forecasts.channels)
+    print("{}: {} sequence(s), {} step(s) ahead, {} channel(s)".format(out, *counts))
     if plot is not None:
         write_file(plot, forecasts.draw(plot.suffix[1:].lower()))
         print(f"figure: {plot}")

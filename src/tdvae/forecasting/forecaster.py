@@ -155,7 +155,7 @@ class Forecaster:
     >>> series = 20 + 5 * np.sin(0.3 * np.arange(300))
     >>> data = tdvae.prepare(series, longest_jump=5)
     >>> forecaster = tdvae.fit_forecaster(data, "runs/sine", steps=2, progress="none")
-    >>> forecasts = forecaster.forecast(series, steps=[1, 5, 20])
+    >>> forecasts = forecaster.forecast(series, horizon=[1, 5, 20])
     >>> forecasts.quantile(0.5).shape
     (1, 3, 1)
     """
@@ -199,7 +199,7 @@ class Forecaster:
     def forecast(
         self,
         source: Source,
-        steps: Sequence[Annotated[int, Range(1, LONGEST_JUMP)]],
+        horizon: Sequence[Annotated[int, Range(1, LONGEST_JUMP)]],
         quantiles: Sequence[Annotated[float, Range(above=0, below=1)]] = QUANTILES,
         samples: Annotated[int, Range(0, 1_000_000)] = 0,
         seed: Seed = 0,
@@ -209,28 +209,28 @@ class Forecaster:
         Args:
             source: data like those of the training, in the same units: a file, a DataFrame or arrays. Observations may
                 be missing. Covariates must reach as far as the forecasts: rows without values after the last one.
-            steps: how many steps ahead. More than the longest trained jump are composed of several jumps.
+            horizon: how many steps ahead. More than the longest trained jump are composed of several jumps.
             quantiles: levels between 0 and 1.
             samples: number of sampled futures.
             seed: seed of the Monte Carlo samples.
         """
-        if not steps:
-            raise InputError("steps: expected at least one number, got none")
-        steps, levels = tuple(steps), () if self.encoding.kind == "classes" else tuple(quantiles)
+        if not horizon:
+            raise InputError("horizon: expected at least one number, got none")
+        horizon, levels = tuple(horizon), () if self.encoding.kind == "classes" else tuple(quantiles)
         series, sequences = self.data.read(source)
         order = torch.argsort(sequences.lengths, stable=True)
         parts = []
         with seeded(seed), torch.no_grad():
             for rows in self._batches(sequences, order):
-                future, at = self._extended(series, sequences, rows, max(steps))
+                future, at = self._extended(series, sequences, rows, max(horizon))
                 one = self._from_model if self.stack is None else self._from_stack
-                parts.append(one(future, at, steps, levels, samples))
+                parts.append(one(future, at, horizon, levels, samples))
         back = torch.argsort(order).numpy()
 
         def joined(index: int, axis: int) -> Array:
             return np.take(np.concatenate([part[index] for part in parts], axis=axis), back, axis=axis)
 
-        return Forecasts(steps, joined(0, 0), levels, joined(1, 1), joined(2, 1), self.encoding.channels, series)
+        return Forecasts(horizon, joined(0, 0), levels, joined(1, 1), joined(2, 1), self.encoding.channels, series)
 
     def _batches(self, sequences: Sequences, order: Tensor) -> Iterator[Tensor]:
         """Rows in the given order, so many at a time as memory allows; a model without a stack needs one length."""
@@ -267,20 +267,20 @@ class Forecaster:
         return Sequences(lengths=seen + ahead, **fields), Origins(row, seen, row)
 
     def _from_stack(
-        self, sequences: Sequences, at: Origins, steps: tuple[int, ...], levels: tuple[float, ...], samples: int
+        self, sequences: Sequences, at: Origins, horizon: tuple[int, ...], levels: tuple[float, ...], samples: int
     ) -> tuple[Array, Array, Array]:
         """Mean, quantiles and samples."""
         assert self.stack is not None
-        densities = self.stack.densities(sequences, at, sorted(set(steps)), DENSITY_SAMPLES)
-        means = np.stack([self._decode(densities[step].mean) for step in steps], axis=1)
-        bounds = [[self._decode(quantile(densities[step], level)) for step in steps] for level in levels]
+        densities = self.stack.densities(sequences, at, sorted(set(horizon)), DENSITY_SAMPLES)
+        means = np.stack([self._decode(densities[step].mean) for step in horizon], axis=1)
+        bounds = [[self._decode(quantile(densities[step], level)) for step in horizon] for level in levels]
         quantiles = np.stack([np.stack(each, axis=1) for each in bounds]) if levels else np.zeros((0, *means.shape))
         if not samples:
             return means, quantiles, np.zeros((0, *means.shape))
-        return means, quantiles, self._decode(self.stack.paths(sequences, at, steps, samples))
+        return means, quantiles, self._decode(self.stack.paths(sequences, at, horizon, samples))
 
     def _from_model(
-        self, sequences: Sequences, at: Origins, steps: tuple[int, ...], levels: tuple[float, ...], samples: int
+        self, sequences: Sequences, at: Origins, horizon: tuple[int, ...], levels: tuple[float, ...], samples: int
     ) -> tuple[Array, Array, Array]:
         """The same by the TD-VAE alone, for sequences of one length."""
         length, actions = int(at.t[0]), sequences.actions
@@ -288,7 +288,7 @@ class Forecaster:
         future = None if actions is None else actions[:, length:]
         states = PICTURE_SAMPLES if self.encoding.kind == "picture" else DENSITY_SAMPLES
         means, bounds = [], []
-        for step in steps:
+        for step in horizon:
             known = None if future is None else future[:, :step]
             density = forecast(self.model, belief, compose(step, self.data.longest_jump), states, known)
             if self.encoding.codec is None:
@@ -298,16 +298,16 @@ class Forecaster:
                 pictures = self._decode(density.components.mean)
                 means.append(pictures.mean(0))
                 bounds.append([np.quantile(pictures, level, axis=0) for level in levels])
-        shape = (len(at), len(steps), *self.encoding.event_shape)
+        shape = (len(at), len(horizon), *self.encoding.event_shape)
         quantiles = np.moveaxis(np.array(bounds), 0, 2) if levels else np.zeros((0, *shape))
         if not samples:
             return np.stack(means, axis=1), quantiles, np.zeros((0, *shape))
-        wanted = sorted(set(steps))
+        wanted = sorted(set(horizon))
         pieces = [compose(b - a, self.data.longest_jump) for a, b in zip([0, *wanted], wanted, strict=False)]
         ends = np.cumsum([len(piece) for piece in pieces]) - 1
         state = self.model.sample_state(belief, samples)
         states_then = rollout(self.model, state, [jump for piece in pieces for jump in piece], future)
-        states_then = states_then[torch.from_numpy(ends[[wanted.index(step) for step in steps]])]
+        states_then = states_then[torch.from_numpy(ends[[wanted.index(step) for step in horizon]])]
         then = self.model.decode(states_then)
         drawn = then.sample() if self.encoding.codec is None else then.mean
         return np.stack(means, axis=1), quantiles, np.moveaxis(self._decode(drawn), 0, 2)

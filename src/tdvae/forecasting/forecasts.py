@@ -29,7 +29,7 @@ TABLES = {".csv": ",", ".tsv": "\t", ".parquet": "", ".pq": ""}  # file endings,
 
 @dataclass(frozen=True, eq=False)
 class Forecasts:
-    """Forecasts for N sequences and S numbers of steps ahead, in the user's units. Arrays are float64.
+    """Forecasts for N sequences, at the S steps ahead of ``horizon``, in the user's units. Arrays are float64.
 
     For classes, ``mean`` holds the probability of each class, and there are no quantiles. `Forecaster.forecast` makes
     them.
@@ -37,12 +37,12 @@ class Forecasts:
     >>> import numpy as np, tdvae
     >>> data = tdvae.prepare(np.sin(0.3 * np.arange(100)), longest_jump=3)
     >>> forecaster = tdvae.fit_forecaster(data, "runs/sine", steps=1, progress="none")
-    >>> forecasts = forecaster.forecast(np.zeros(20), steps=[1, 3], quantiles=[0.5])
+    >>> forecasts = forecaster.forecast(np.zeros(20), horizon=[1, 3], quantiles=[0.5])
     >>> list(next(forecasts.rows()))
     ['step', 'channel', 'mean', 'q0.5']
     """
 
-    steps: tuple[int, ...]
+    horizon: tuple[int, ...]
     mean: Array  # (N, S, *event)
     quantile_levels: tuple[float, ...]
     quantiles: Array  # (levels, N, S, *event)
@@ -66,7 +66,7 @@ class Forecasts:
         quantiles, samples = (each.reshape(*each.shape[:3], count) for each in (self.quantiles, self.samples))
         for n in range(len(self.series)):
             last = self.series.lengths[n] - 1
-            for s, step in enumerate(self.steps):
+            for s, step in enumerate(self.horizon):
                 for c, channel in enumerate(self.channels):
                     yield {
                         **self._labels(n, last + step),
@@ -116,10 +116,10 @@ class Forecasts:
 
     def _draw_one(self, axis: Axes, n: int, c: int) -> None:
         """One channel of one sequence: its last values, the median and central intervals of the forecasts."""
-        length, ahead = self.series.lengths[n], max(self.steps)
+        length, ahead = self.series.lengths[n], max(self.horizon)
         first = max(0, length - max(PAST, 3 * ahead))
-        past, order = np.arange(first, length), np.argsort(self.steps)
-        future = np.array(self.steps)[order] + length - 1
+        past, order = np.arange(first, length), np.argsort(self.horizon)
+        future = np.array(self.horizon)[order] + length - 1
         times = self._times(n)
         axis.plot(times(past), self.series.x[n].reshape(length, -1)[past, c], "k.-", ms=3, lw=0.7, label="observed")
         bounds = self.quantiles.reshape(*self.quantiles.shape[:3], -1)[:, n, order, c]
@@ -152,8 +152,10 @@ class Forecasts:
         ending = path.suffix.lower()
         buffer = io.BytesIO()
         if ending in ARRAY_FILES:
-            steps, levels = np.array(self.steps), np.array(self.quantile_levels)
-            np.savez(buffer, steps=steps, levels=levels, mean=self.mean, quantiles=self.quantiles, samples=self.samples)
+            ahead, levels = np.array(self.horizon), np.array(self.quantile_levels)
+            np.savez(
+                buffer, horizon=ahead, levels=levels, mean=self.mean, quantiles=self.quantiles, samples=self.samples
+            )
         elif self._pictures or (self.mean.ndim > 3 and self.mean[0, 0].size > 1_000):
             raise InputError(f"out: expected a .npz file for observations of shape {self.mean.shape[2:]}, got {path}")
         elif ending in (".parquet", ".pq"):

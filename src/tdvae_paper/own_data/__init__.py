@@ -1,4 +1,4 @@
-"""Forecasts of data sets by the recipe of `tdvae fit`, beside simple forecasters and what else one might use."""
+"""Forecasts of data sets by the recipe of `tdvae fit`, beside simple forecasters and common alternatives."""
 
 from tdvae_paper.own_data.experiment import Lorenz, OwnDataSets
 
