@@ -152,7 +152,7 @@ def test_command_writes_results_figures_and_the_codec(tmp_path: Path, monkeypatc
     assert codec.size == 8
     for name in ("junction.png", "beliefs.png", "strips.png", "corridors.gif"):
         with Image.open(tmp_path / f"run/first_person_{name}") as picture:
-            assert picture.width > 100
+            assert picture.width > 64  # a frame of the smoke preset has 32 pixels
 
 
 def test_shipped_model_predicts_the_next_frame_of_a_new_maze() -> None:

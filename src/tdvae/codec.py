@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from tdvae.checks import Positive, PositiveNumber, Range, Seed, check_fields
+from tdvae.checks import Positive, PositiveNumber, Range, Seed, check_fields, checked, moderate
 from tdvae.config import Config, Size
 from tdvae.distributions import DiscretisedLogistic
 from tdvae.errors import CheckpointError, InputError
@@ -143,11 +143,13 @@ class ConvCodec(nn.Module):
         codes = self._codes(pictures)
         return self._pictures(codes if noise is None else codes + self.config.noise / self.scale * noise)
 
+    @checked
     @torch.no_grad()
     def encode(self, pictures: Tensor) -> Tensor:
         check_pictures(self, pictures)
         return torch.cat([self._codes(part) for part in pictures.split(BATCH)])
 
+    @checked
     @torch.no_grad()
     def decode(self, codes: Tensor) -> Tensor:
         check_codes(self, codes)
@@ -155,16 +157,19 @@ class ConvCodec(nn.Module):
         parts = [self._pictures(part).clamp(0, 1) for part in codes.reshape(-1, self.size).split(BATCH)]
         return torch.cat(parts).view(*lead, *self.picture)
 
+    @checked
     def likelihood(self, codes: Tensor) -> DiscretisedLogistic:
         """The distribution of the bytes of pictures given their codes; the scale is one number per pixel and colour."""
         pictures = self.decode(codes)
         return DiscretisedLogistic(pictures, self.log_scale.expand_as(pictures))
 
+    @checked
     def bits_per_dim(self, pictures: Tensor) -> float:
         """−log₂ p(picture | its code) / number of values, on average: what a code of this size does not keep."""
         log_prob = self.likelihood(self.encode(pictures)).log_prob(pictures)
         return float(-log_prob.mean()) / (math.prod(self.picture) * math.log(2))
 
+    @checked
     @torch.no_grad()
     def standardise(self, pictures: Tensor) -> None:
         """Give codes mean 0 and variance 1, and each pixel and colour the scale that makes ``pictures`` most likely."""
@@ -196,6 +201,7 @@ def check_pictures(codec: FrameCodec, pictures: Tensor) -> None:
             f"pictures: expected (N, {expected}) of floats in [0, 1], as the codec was trained on, got "
             f"{tuple(pictures.shape)} of {pictures.dtype}"
         )
+    moderate("pictures", pictures)
 
 
 def check_codes(codec: FrameCodec, codes: Tensor) -> None:
@@ -203,6 +209,7 @@ def check_codes(codec: FrameCodec, codes: Tensor) -> None:
         raise InputError(
             f"codes: expected {codec.size} numbers each, as this codec makes, got shape {tuple(codes.shape)}"
         )
+    moderate("codes", codes)
 
 
 # Training

@@ -172,7 +172,8 @@ def joint_log_weights(model: TDVAEParts, sequences: Sequences, samples: Samples)
     The mean of the weights is an unbiased estimate.
     """
     _check_equal_lengths(sequences)
-    return _chain_log_weights(model, sequences, 0, sequences.horizon, samples, lambda t: True)
+    beliefs = model.filter(sequences)
+    return _chain_log_weights(model, beliefs, sequences, 0, sequences.horizon, samples, lambda t: True)
 
 
 @torch.no_grad()
@@ -188,10 +189,11 @@ def steps_log_weights(model: TDVAEParts, sequences: Sequences, t1: int, t2: int,
     if not 0 <= t1 < t2 <= int(sequences.lengths.min()):
         shortest = int(sequences.lengths.min())
         raise InputError(f"t1, t2: expected 0 <= t1 < t2 <= {shortest} (the shortest sequence), got {t1} and {t2}")
-    beliefs = model.filter(sequences.until(max(t1, 1)))
+    sequences = sequences.until(t2)
+    beliefs = model.filter(sequences)
     if beliefs.memories is not None:
-        return _forward_log_weights(model, beliefs, sequences.until(t2), t1, t2, samples)
-    return _chain_log_weights(model, sequences.until(t2), t1, t2, samples, lambda t: t == t2)
+        return _forward_log_weights(model, beliefs, sequences, t1, t2, samples)
+    return _chain_log_weights(model, beliefs, sequences, t1, t2, samples, lambda t: t == t2)
 
 
 def _forward_log_weights(
@@ -213,10 +215,15 @@ def _forward_log_weights(
 
 
 def _chain_log_weights(
-    model: TDVAEParts, sequences: Sequences, first: int, last: int, samples: Samples, scored: Callable[[int], bool]
+    model: TDVAEParts,
+    beliefs: Beliefs,
+    sequences: Sequences,
+    first: int,
+    last: int,
+    samples: Samples,
+    scored: Callable[[int], bool],
 ) -> Tensor:
     """Log weights of z_first … z_last, drawn backwards in time, and of the x_t for which ``scored(t)`` is true."""
-    beliefs = model.filter(sequences)
     codes = beliefs.codes[:, first : last + 1]
     b = beliefs.read(codes).expand(samples, *codes.shape[:2], -1)  # b_first … b_last
     times = torch.arange(first, last + 1, device=b.device).expand(len(sequences), -1)
