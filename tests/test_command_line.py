@@ -64,6 +64,7 @@ def failing(error: BaseException) -> Callable[..., None]:
             "a library cannot be loaded; check the free memory",
         ),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "not enough memory; choose"),
+        (RuntimeError("could not create a primitive"), "not enough memory; choose"),
         (ModuleNotFoundError("No module named 'h5py'", name="h5py"), "the package h5py is missing; install tdvae"),
         (ZeroDivisionError("two\nlines"), "unexpected ZeroDivisionError: two lines; please report this"),
     ],

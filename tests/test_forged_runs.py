@@ -70,6 +70,7 @@ EDITS: dict[str, Edit] = {
     "a further column": columns(foo=3),
     "a long separator": columns(sep="abc"),
     "time of numbers": columns(time=3),
+    "an encoding of numbers": lambda info: info.update(encoding=0),
     "no forecaster": lambda info: info.update(forecaster=None),
     "no weights": details(weights={}),
     "negative weights": details(weights={"linear": {"1": -1}}),

@@ -172,18 +172,17 @@ def test_the_frames_of_a_recording_are_in_it(kind: str, tmp_path: Path) -> None:
     ("name", "content"),
     [
         *(("about", json.dumps(about)) for about in ([1], {}, "text", {"actions": 3}, {"actions": [1]})),
-        ("ending", 7),
+        ("episodes/ending", np.array([7], dtype=np.uint8)),
+        ("episodes/length", np.array([], dtype=np.int64)),
+        ("frames", np.zeros(3, dtype=np.uint8)),
+        ("frames", np.uint8(3)),
     ],
 )
 def test_forged_content_of_a_recording_is_refused(name: str, content: Any, tmp_path: Path) -> None:
     path = recording(tmp_path / "walk.h5")
     with h5py.File(path, "r+") as file:
-        if name == "about":
-            del file["about"]
-            file["about"] = content
-        else:
-            del file["episodes/ending"]
-            file["episodes/ending"] = np.array([content], dtype=np.uint8)
+        del file[name]
+        file[name] = content
     with pytest.raises(InputError, match=r"^file: expected .*walk\.h5"):
         Recording(path)
 

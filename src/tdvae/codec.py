@@ -147,14 +147,16 @@ class ConvCodec(nn.Module):
     @torch.no_grad()
     def encode(self, pictures: Tensor) -> Tensor:
         check_pictures(self, pictures)
-        return torch.cat([self._codes(part) for part in pictures.split(BATCH)])
+        return torch.cat([self._codes(part) for part in pictures.to(self.shift.dtype).split(BATCH)])
 
     @checked
     @torch.no_grad()
     def decode(self, codes: Tensor) -> Tensor:
         check_codes(self, codes)
         lead = codes.shape[:-1]
-        parts = [self._pictures(part).clamp(0, 1) for part in codes.reshape(-1, self.size).split(BATCH)]
+        parts = [
+            self._pictures(part).clamp(0, 1) for part in codes.to(self.shift.dtype).reshape(-1, self.size).split(BATCH)
+        ]
         return torch.cat(parts).view(*lead, *self.picture)
 
     @checked

@@ -74,8 +74,8 @@ def failure(error: Exception) -> str:
     text = _one_line(error)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "connect" in text.lower():
         return f"{process}the connection to another process was lost, which has ended; start all of them with --resume"
-    # Without memory, the interpreter itself fails with a SystemError.
-    if isinstance(error, MemoryError | SystemError) or "memory" in text.lower():
+    # Without memory, the interpreter itself fails with a SystemError, and oneDNN with words of its own.
+    if isinstance(error, MemoryError | SystemError) or "memory" in text.lower() or "create a primitive" in text:
         return f"{process}not enough memory; choose smaller sizes, a smaller batch or fewer samples: {text[:200]}"
     if isinstance(error, ModuleNotFoundError):
         return f"{process}the package {error.name} is missing; install tdvae with its dependencies"

@@ -106,6 +106,8 @@ def run_workers(tally: Tally, cases: int, generator: random.Random, folder: Path
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            # A shell lets what it starts in the background ignore SIGINT, and children inherit that.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
         until = time.monotonic() + LIMIT
         while not all(run.is_dir() and any(run.iterdir()) for run in runs) and time.monotonic() < until:

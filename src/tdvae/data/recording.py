@@ -227,19 +227,20 @@ class Recording:
         self.starts, self.lengths = self._dataset("episodes/start")[:], self._dataset("episodes/length")[:]
         self.seeds, self.endings = self._dataset("episodes/seed")[:], self._dataset("episodes/ending")[:]
         self.unseen_rewards: Floats = self._dataset("episodes/unseen_reward")[:]
-        frames = len(self)
-        columns = [self._actions, self._rewards, *([] if self._pose is None else [self._pose])]
-        ends = self.starts + self.lengths
+        episodes = (self.starts, self.lengths, self.seeds, self.endings, self.unseen_rewards)
+        columns = [self._frames, self._actions, self._rewards, *([] if self._pose is None else [self._pose])]
+        ends = self.starts + self.lengths if self.starts.shape == self.lengths.shape else self.starts[:0]
         consistent = (
-            self._frames.shape == (frames, self.size, self.size, 3)
+            all(len(column.shape) > 0 and len(column) == len(columns[0]) for column in columns)
+            and self._frames.shape[1:] == (self.size, self.size, 3)
             and self._frames.dtype == np.uint8
-            and all(len(column) == frames for column in columns)
-            and len(self.starts) > 0
+            and ends.ndim == 1
+            and len(ends) > 0
+            and all(column.shape == ends.shape for column in episodes)
             and bool((self.lengths > 0).all())
             and self.starts[0] == 0
             and np.array_equal(ends[:-1], self.starts[1:])
-            and ends[-1] == frames
-            and len(self.lengths) == len(self.seeds) == len(self.endings) == len(self.unseen_rewards)
+            and ends[-1] == len(self)
             and bool(np.isin(self.endings, [int(ending) for ending in Ending]).all())
         )
         if not consistent:
@@ -266,7 +267,7 @@ class Recording:
     @property
     def size(self) -> int:
         """Height and width of a frame, in pixels."""
-        return int(self._frames.shape[1])
+        return int(self._frames.shape[1]) if len(self._frames.shape) > 1 else 0
 
     @property
     def has_pose(self) -> bool:

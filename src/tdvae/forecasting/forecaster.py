@@ -56,7 +56,7 @@ class RunData:
     def of(cls, found: SavedModel, codec: FrameCodec | None = None) -> RunData:
         """The data of a run; ``codec`` is the user's own, if the run was trained on its codes."""
         info = found.info
-        if "encoding" not in info:
+        if not isinstance(info.get("encoding"), dict):
             raise InputError(f"run: expected a run of `tdvae fit` of this version, got {found.source}")
         content, codec = RunFolder(found.source).read_file(DATA_FILE), codec or found.codec
         if codec is None and info["encoding"].get("codec") is not None:
