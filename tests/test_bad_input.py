@@ -438,7 +438,7 @@ def test_a_file_that_was_cut_short_is_refused(ending: str, refusal: Refusal, tmp
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--data", "new.csv", "--horizon", "0"], ["steps", "0"]),
+        (["--data", "new.csv", "--horizon", "0"], ["horizon", "0"]),
         (["--data", "new.csv", "--horizon", "one"], ["--horizon", "'one'"]),
         (["--data", "new.csv", "--quantiles", "5"], ["quantiles", "5"]),
         (["--data", "new.csv", "--samples=-1"], ["samples", "-1"]),
