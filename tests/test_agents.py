@@ -500,7 +500,11 @@ def test_what_was_recorded_before_an_error_is_kept(tmp_path: Path) -> None:
 
 def test_ppo_learns_on_beliefs_through_the_wrapper() -> None:
     env = VecBelief(DummyVecEnv([Counting] * 2), small_model())
-    PPO("MlpPolicy", env, n_steps=8, batch_size=8, device="cpu").learn(16)
+    policy = PPO("MlpPolicy", env, n_steps=8, batch_size=8, device="cpu", seed=0)
+    before = [value.clone() for value in policy.policy.parameters()]
+    policy.learn(16)
+    assert policy.num_timesteps == 16
+    assert any(not torch.equal(old, new) for old, new in zip(before, policy.policy.parameters(), strict=True))
 
 
 # The experiment
